@@ -8,6 +8,7 @@
 //! calls only.
 
 mod lines;
+mod replay;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -16,6 +17,7 @@ use std::path::Path;
 use serde::de::Error;
 
 use self::lines::Lines;
+pub use self::replay::{Comparison, Measured, Recorded, TimedCalls};
 use crate::analyse;
 use crate::model::ids::NOT_SPLIT;
 use crate::printable::printable;
@@ -37,7 +39,7 @@ const ERRORS: f64 = 3.0;
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.50), ("p90", 0.90), ("p99", 0.99)];
 
 /// All reports of a run, summed up.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Run {
     start: String,
     subject: String,
@@ -135,11 +137,14 @@ const MOST: usize = 1000;
 const LONGEST_ERROR: usize = 200;
 
 fn read(path: &Path) -> Result<Run, String> {
-    let mut lines = if is_recording(path) {
-        Lines::of(path, report_of(path)?)
+    if is_recording(path) {
+        run_of(Lines::of(path, report_of(path)?))
     } else {
-        Lines::open(path)?
-    };
+        run_of(Lines::open(path)?)
+    }
+}
+
+fn run_of(mut lines: Lines) -> Result<Run, String> {
     let mut run: Option<Run> = None;
     let mut part = Part::Lines;
     let mut columns = None;
@@ -554,6 +559,8 @@ struct Row {
     /// `-` if it was not measured.
     before: String,
     after: String,
+    /// The same as numbers: per second, in nanoseconds or in percent.
+    numbers: [Option<f64>; 2],
     /// `None`: one of them was not measured.
     difference: Option<Difference>,
 }
@@ -660,6 +667,7 @@ fn row(name: &str, [old, new]: [Option<(f64, f64)>; 2], text: impl Fn(f64) -> St
         name: name.to_owned(),
         before: cell(old),
         after: cell(new),
+        numbers: [old, new].map(|mean| mean.map(|(mean, _)| mean)),
         difference: old.zip(new).map(|(old, new)| {
             let noise = ERRORS * (old.1 * old.1 + new.1 * new.1).sqrt();
             difference(old.0, new.0, (new.0 - old.0).abs() <= noise, &text)
@@ -675,6 +683,7 @@ fn quantile_row(name: &str, old: (u64, u64, u64), new: (u64, u64, u64), text: im
         name: name.to_owned(),
         before: text(old.0 as f64),
         after: text(new.0 as f64),
+        numbers: [Some(old.0 as f64), Some(new.0 as f64)],
         difference: Some(difference(old.0 as f64, new.0 as f64, is_noise, &text)),
     }
 }

@@ -57,7 +57,10 @@ fn main() -> ExitCode {
             None => run::report(from, part, options),
         },
         Command::Export { from, export } => run::export(from, export),
-        Command::Replay { from, replay } => run::replay(from, replay),
+        Command::Replay { from, replay } => {
+            show_libbpf(Talk::Usual);
+            run::replay(from, replay)
+        }
         Command::Check(measure) => {
             show_libbpf(measure.talk);
             run::check(measure)

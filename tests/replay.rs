@@ -665,7 +665,11 @@ fn every_call() {
 
 /// Records a command in the directory `work`.
 fn record(scene: &Scene, name: &str, command: &[&str]) {
-    let all = [&["record", "-q", "-T", "syscall", "-o", name, "--"], command].concat();
+    record_layers(scene, name, "syscall", command);
+}
+
+fn record_layers(scene: &Scene, name: &str, layers: &str, command: &[&str]) {
+    let all = [&["record", "-q", "-T", layers, "-o", name, "--"], command].concat();
     let mut tool = Command::new(TOOL);
     let output = tool
         .current_dir(&scene.base)
@@ -758,6 +762,111 @@ fn a_recording_of_the_replay_has_the_same_calls_in_the_same_order() {
     assert_eq!(made[begin..begin + count], replayed[begin_again..begin_again + count]);
     let kinds: std::collections::BTreeSet<Does> = made.iter().copied().collect();
     assert!(kinds.len() >= 37, "{kinds:?}");
+}
+
+/// Calls of the recording and of the replay by layer and operation.
+fn compared(measured: &Value) -> BTreeMap<String, (Option<u64>, Option<u64>)> {
+    let all = measured["compared"].as_array().unwrap().iter();
+    let counts = all.map(|one| {
+        let name = one["name"].as_str().unwrap().to_owned();
+        (name, (one["recorded_calls"].as_u64(), one["replayed_calls"].as_u64()))
+    });
+    counts.collect()
+}
+
+/// What is replayed by the calls that [`every_call`] makes, and nothing else, on files that are replayed.
+const MEASURED: [&str; 12] = [
+    "write",
+    "writev",
+    "pwrite64",
+    "fsync",
+    "fdatasync",
+    "fallocate",
+    "ftruncate",
+    "linkat",
+    "renameat2",
+    "mkdirat",
+    "unlinkat",
+    "copy_file_range",
+];
+
+#[test]
+fn a_measured_replay_has_the_calls_of_the_recording_and_no_others() {
+    let scene = Scene::new("measured");
+    let own = std::env::current_exe().unwrap();
+    let command = [own.to_str().unwrap(), "--exact", "every_call", "--ignored"];
+    record_layers(&scene, "x.iosb", "syscall,blk", &command);
+    let (status, out, err) = scene.replay(&["--measure", "--json"]);
+    assert_eq!(status, Some(0), "{err}");
+    let line: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(line["replay"]["done"], line["replay"]["planned"]);
+    let measured = &line["measured"];
+    let counts = compared(measured);
+    for op in MEASURED {
+        let (recorded, replayed) = counts[&format!("syscall {op}")];
+        // The test program prints its result.
+        let is_equal = recorded == replayed || op == "write" && recorded >= replayed;
+        assert!(recorded > Some(0) && is_equal, "{op}: {recorded:?} {replayed:?}");
+    }
+    assert!(
+        counts.contains_key("blk write") && !counts.contains_key("syscall open"),
+        "{counts:?}"
+    );
+    let more = |(_, (recorded, replayed)): &(&String, &(Option<u64>, Option<u64>))| replayed > recorded;
+    let more: Vec<_> = counts
+        .iter()
+        .filter(|(name, _)| name.starts_with("syscall"))
+        .filter(more)
+        .collect();
+    assert!(more.is_empty(), "the replay's own calls are measured: {more:?}");
+    for report in ["recorded", "replayed"] {
+        assert_eq!(measured[report]["schema_version"], 1);
+        assert!(measured[report]["layers"].as_array().unwrap().len() == 2, "{report}");
+    }
+    // The files are those of the user, not of root, who traces.
+    for entry in fs::read_dir(scene.path("into")).unwrap() {
+        assert_eq!(entry.unwrap().metadata().unwrap().uid(), NOBODY);
+    }
+    let (status, out, err) = scene.replay(&["--measure", "--only", "write"]);
+    assert_eq!(status, Some(0), "{err}");
+    for part in ["before  ", "after   ", "the replay\n", "syscall pwrite64 "] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    // What fails in the process that replays is this one's failure.
+    fs::remove_dir_all(scene.path("into")).unwrap();
+    let (status, _, err) = scene.replay(&["--measure"]);
+    assert_eq!(status, Some(1));
+    assert!(err.contains("error: cannot use 'into'"), "{err}");
+}
+
+#[test]
+fn without_privileges_times_of_calls_are_measured_and_nothing_else() {
+    use std::os::unix::process::CommandExt;
+    let scene = Scene::new("unprivileged");
+    let own = std::env::current_exe().unwrap();
+    let command = [own.to_str().unwrap(), "--exact", "every_call", "--ignored"];
+    record_layers(&scene, "x.iosb", "syscall,blk", &command);
+    let status = Command::new("chmod")
+        .args(["-R", "a+rX"])
+        .arg(scene.path("x.iosb"))
+        .status();
+    assert!(status.unwrap().success());
+    let mut tool = Command::new(TOOL);
+    tool.current_dir(&scene.base).uid(NOBODY).gid(NOBODY);
+    let words = ["replay", "x.iosb", "--into", "into", "-s", "0", "--measure", "--json"];
+    let output = tool.args(words).output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        err.contains("only the times of calls are measured: tracing needs "),
+        "{err}"
+    );
+    let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(line["measured"]["replayed"].is_null());
+    let counts = compared(&line["measured"]);
+    let (recorded, replayed) = counts["syscall pwrite64"];
+    assert!(recorded.is_some() && recorded == replayed, "{recorded:?} {replayed:?}");
+    let (recorded, replayed) = counts["blk write"];
+    assert!(recorded.is_some() && replayed.is_none(), "{recorded:?} {replayed:?}");
 }
 
 #[test]

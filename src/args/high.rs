@@ -139,6 +139,8 @@ pub struct Replay {
     /// `None`: the user who runs the tool, who is not root.
     pub user: Option<String>,
     pub strict: bool,
+    /// Compare what the replay takes with what was recorded.
+    pub measure: bool,
     pub json: bool,
     pub quiet: bool,
 }

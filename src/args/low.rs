@@ -453,6 +453,9 @@ pub struct Replay {
     /// Exit with status 3 if a call returned something else than in the recording, or was not made
     #[arg(long)]
     pub strict: bool,
+    /// Measure the replay as the recording was measured, and compare the two; without privileges, only the times of calls
+    #[arg(long, conflicts_with_all = ["prepare", "clean"])]
+    pub measure: bool,
     /// Print the result as one line of JSON
     #[arg(long)]
     pub json: bool,

@@ -369,6 +369,7 @@ fn replayed(verb: low::Replay) -> Result<Command, String> {
                 timing: verb.timing,
                 speed: (verb.speed > 0.0).then_some(verb.speed),
                 data: verb.data,
+                is_traced: false,
             },
             order: verb.order,
             cache: verb.cache,
@@ -384,6 +385,7 @@ fn replayed(verb: low::Replay) -> Result<Command, String> {
             },
             user: verb.user,
             strict: verb.strict,
+            measure: verb.measure,
             json: verb.json,
             quiet: verb.quiet,
         },
@@ -1341,7 +1343,7 @@ mod tests {
     #[test]
     fn a_replay_is_as_its_options_say() {
         let Ok(Command::Replay { from, replay }) = command_of(
-            "replay x.iosb --into /mnt/new -s 0.5 --timing think --order total --map /srv/db=/mnt/db --only read,fsync --threads 7,8 --data 2.5",
+            "replay x.iosb --into /mnt/new -s 0.5 --timing think --order total --map /srv/db=/mnt/db --only read,fsync --threads 7,8 --data 2.5 --measure",
         ) else {
             panic!()
         };
@@ -1351,6 +1353,7 @@ mod tests {
         );
         assert_eq!((replay.how.speed, replay.how.timing), (Some(0.5), Timing::Think));
         assert_eq!((replay.order, replay.only), (Order::Total, Only::All));
+        assert!(replay.measure && !replay.how.is_traced);
         assert_eq!(replay.maps, [("/srv/db".to_owned(), PathBuf::from("/mnt/db"))]);
         assert_eq!(replay.selection.only, [Family::Read, Family::Fsync].into());
         assert_eq!(replay.selection.threads, [7, 8].into());
@@ -1364,6 +1367,7 @@ mod tests {
             "replay x.iosb --into d -s -1",
             "replay x.iosb --into d -s nan",
             "replay x.iosb --into d --prepare --clean",
+            "replay x.iosb --into d --prepare --measure",
             "replay x.iosb --into d --only async",
             "replay x.iosb --into d --only read --without write",
             "replay x.iosb --into d --map srv=/mnt",

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use super::confined::{Parent, Target};
 use super::data::{Memory, Source};
+use super::wait::Mark;
+use crate::model::ids::Op;
 use crate::replay::does::Does;
 use crate::replay::flags;
 use crate::replay::plan::{Action, NONE, Plan};
@@ -49,6 +51,7 @@ pub struct Caller<'a> {
     pub source: Source,
     pub memory: Memory,
     pub results: Results,
+    pub mark: Mark,
 }
 
 /// The result of a call as the kernel returns it: an error is a negative number.
@@ -169,6 +172,7 @@ impl<'a> Caller<'a> {
             }
             other => other?,
         };
+        self.mark.aside();
         if !is_file(&file, flags & libc::O_PATH != 0) {
             self.results.refused += 1;
             return Err(io::Error::from_raw_os_error(libc::EPERM));
@@ -265,6 +269,9 @@ impl<'a> Caller<'a> {
                         memory,
                         self.memory.fitting(size.min(ENTRIES * 32)),
                     )
+                }
+                Does::Fstat if action.op == Op::Newfstatat => {
+                    libc::syscall(libc::SYS_newfstatat, fd, empty, memory, libc::AT_EMPTY_PATH)
                 }
                 Does::Fstat => libc::syscall(libc::SYS_fstat, fd, memory),
                 Does::Fstatx => libc::syscall(

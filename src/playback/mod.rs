@@ -10,3 +10,4 @@ pub mod run;
 mod wait;
 
 pub use self::data::Data;
+pub use self::wait::INSIDE;

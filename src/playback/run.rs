@@ -10,7 +10,7 @@ use super::calls::{Caller, Files, Ready};
 use super::confined::Roots;
 use super::data::{Data, Memory, Source};
 use super::manifest::Manifest;
-use super::wait::{Made, Timer, now_ns};
+use super::wait::{Made, Mark, Timer, now_ns};
 use crate::cause::Cause;
 use crate::replay::does::Does;
 use crate::replay::flags;
@@ -43,6 +43,8 @@ pub struct How {
     /// `None`: without waiting for any moment.
     pub speed: Option<f64>,
     pub data: Data,
+    /// The replay is traced.
+    pub is_traced: bool,
 }
 
 /// What came of it.
@@ -67,11 +69,18 @@ struct Shared<'a> {
     start_ns: AtomicU64,
 }
 
-/// Makes all calls. `watch` gets how many were made, and returns whether to go on.
+/// Makes all calls. `ready` is called when only the calls are left to be made. `watch` gets how many were made, and returns
+/// whether to go on.
 ///
 /// # Errors
-/// If a file that has to be open at the start cannot be opened, or a thread cannot be made, in one line.
-pub fn run(plan: &Plan, roots: &Roots, how: How, watch: &mut dyn FnMut(u64) -> bool) -> Result<Ran, Cause> {
+/// If a file that has to be open at the start cannot be opened, or a thread cannot be made, in one line; those of `ready`.
+pub fn run(
+    plan: &Plan,
+    roots: &Roots,
+    how: How,
+    ready: &mut dyn FnMut() -> Result<(), Cause>,
+    watch: &mut dyn FnMut(u64) -> bool,
+) -> Result<Ran, Cause> {
     let files = files(plan, roots)?;
     let cpus = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let shared = Shared {
@@ -106,6 +115,9 @@ pub fn run(plan: &Plan, roots: &Roots, how: How, watch: &mut dyn FnMut(u64) -> b
                 source,
                 memory,
                 results: Results::default(),
+                mark: Mark {
+                    is_traced: how.is_traced,
+                },
             };
             let spawned = thread::Builder::new()
                 .stack_size(STACK)
@@ -118,6 +130,10 @@ pub fn run(plan: &Plan, roots: &Roots, how: How, watch: &mut dyn FnMut(u64) -> b
                     return Err(cannot(error));
                 }
             }
+        }
+        if let Err(cause) = ready() {
+            shared.stop.store(true, Ordering::Relaxed);
+            return Err(cause);
         }
         shared.start_ns.store(now_ns() + HEAD_START, Ordering::Release);
         shared.started.add();
@@ -196,6 +212,7 @@ impl Shared<'_> {
         // SAFETY: it only separates the working directory of this thread from those of the others. If it cannot, relative
         // paths are not used either.
         unsafe { libc::unshare(libc::CLONE_FS) };
+        caller.mark.aside();
         self.started.wait(0, &self.stop);
         let plan = self.files.plan;
         let mut previous: Option<(&Action, u64)> = None;
@@ -219,12 +236,14 @@ impl Shared<'_> {
                     break;
                 }
             }
+            caller.mark.inside();
             let begin_ns = now_ns();
             let value = match &ready {
                 Ok(ready) => caller.call(action, ready),
                 Err(error) => -i64::from(error.raw_os_error().unwrap_or(libc::EIO)),
             };
             let end_ns = now_ns();
+            caller.mark.aside();
             drop::<io::Result<Ready<'_>>>(ready);
             if let Some(target_ns) = target_ns {
                 let why = match () {

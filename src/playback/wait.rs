@@ -1,11 +1,43 @@
 //! Waiting for a moment, and for calls of other threads.
 
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// A thread that waits looks at least this often whether the replay is to end, in nanoseconds.
 const LOOK: u64 = 100_000_000;
 /// A sleep ends this long before its moment, in nanoseconds; the rest is spent looking at the clock.
 const SPIN: u64 = 60_000;
+
+/// The name that threads of a traced replay have while they are inside a recorded call, and while they are not: the
+/// tracer selects threads by name, and so leaves out what else a replay does.
+pub const INSIDE: &CStr = c"iosb-replaying";
+const ASIDE: &CStr = c"iosb-aside";
+
+/// Says whether a thread is inside a recorded call, if a process traces it.
+#[derive(Debug, Clone, Copy)]
+pub struct Mark {
+    /// One does.
+    pub is_traced: bool,
+}
+
+impl Mark {
+    /// The recorded call begins.
+    pub fn inside(self) {
+        self.name(INSIDE);
+    }
+
+    /// It has ended, or has not begun.
+    pub fn aside(self) {
+        self.name(ASIDE);
+    }
+
+    fn name(self, name: &CStr) {
+        if self.is_traced {
+            // SAFETY: the name is terminated, and changes this thread's alone.
+            unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+        }
+    }
+}
 
 /// Nanoseconds of `CLOCK_MONOTONIC`.
 #[must_use]

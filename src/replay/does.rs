@@ -162,6 +162,31 @@ pub fn does(op: Op) -> Result<Does, Why> {
     })
 }
 
+/// The operation by which a replay makes this one; the same, if it makes that.
+#[must_use]
+pub fn made_as(op: Op) -> Op {
+    match does(op) {
+        Ok(Does::Preadv) => Op::Preadv,
+        Ok(Does::Pwritev) => Op::Pwritev,
+        Ok(Does::Open) => Op::Openat2,
+        Ok(Does::Syncfs) => Op::Syncfs,
+        Ok(Does::Getdents) => Op::Getdents64,
+        Ok(Does::Stat) => Op::Newfstatat,
+        Ok(Does::Access) => Op::Faccessat2,
+        Ok(Does::Readlink) => Op::Readlinkat,
+        Ok(Does::Chmod) => Op::Fchmodat,
+        Ok(Does::Utimens) => Op::Utimensat,
+        Ok(Does::Listxattr) => Op::Listxattr,
+        Ok(Does::Rename) => Op::Renameat2,
+        Ok(Does::Link) => Op::Linkat,
+        Ok(Does::Symlink) => Op::Symlinkat,
+        Ok(Does::Unlink | Does::Rmdir) => Op::Unlinkat,
+        Ok(Does::Mkdir) => Op::Mkdirat,
+        Ok(Does::Chdir) => Op::Fchdir,
+        _ => op,
+    }
+}
+
 impl Does {
     /// On an open file in place of a path: calls with a descriptor and an empty path.
     #[must_use]
@@ -300,6 +325,20 @@ mod tests {
             "ioctl",
         ];
         assert!(left.iter().all(|name| known.contains(name)), "{left:?}");
+    }
+
+    #[test]
+    fn what_is_made_in_place_of_a_call_does_the_same() {
+        for spec in Layer::Syscall.ops() {
+            let made = made_as(spec.op);
+            let is_removal = |op| matches!(does(op), Ok(Does::Unlink | Does::Rmdir));
+            if spec.op == Op::Chdir {
+                continue;
+            }
+            let is_same = does(made) == does(spec.op) || (is_removal(made) && is_removal(spec.op));
+            assert!(is_same && made_as(made) == made, "{}", spec.op);
+        }
+        assert_eq!([Op::Creat, Op::Read].map(made_as), [Op::Openat2, Op::Read]);
     }
 
     #[test]

@@ -87,6 +87,21 @@ pub struct Times {
     pub calls: u64,
     pub recorded_ns: u64,
     pub replayed_ns: u64,
+    /// Of the replay: bytes that were moved, the longest time, and all times.
+    pub bytes: u64,
+    pub most_ns: u64,
+    pub replayed: Histogram,
+}
+
+impl Times {
+    fn append(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.recorded_ns = self.recorded_ns.saturating_add(other.recorded_ns);
+        self.replayed_ns = self.replayed_ns.saturating_add(other.replayed_ns);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.most_ns = self.most_ns.max(other.most_ns);
+        self.replayed.add(&other.replayed);
+    }
 }
 
 impl Results {
@@ -101,6 +116,11 @@ impl Results {
         times.calls += 1;
         times.recorded_ns = times.recorded_ns.saturating_add(action.took_ns);
         times.replayed_ns = times.replayed_ns.saturating_add(took_ns);
+        if action.does.reads() || action.does.writes() {
+            times.bytes = times.bytes.saturating_add(value.max(0).unsigned_abs());
+        }
+        times.most_ns = times.most_ns.max(took_ns);
+        times.replayed.record(took_ns);
     }
 
     /// Adds when a call began, in nanoseconds after its time.
@@ -124,10 +144,7 @@ impl Results {
             *sum = sum.saturating_add(ns);
         }
         for (op, times) in other.families {
-            let sum = self.families.entry(op).or_default();
-            sum.calls += times.calls;
-            sum.recorded_ns = sum.recorded_ns.saturating_add(times.recorded_ns);
-            sum.replayed_ns = sum.replayed_ns.saturating_add(times.replayed_ns);
+            self.families.entry(op).or_default().append(&times);
         }
         self.direct_rounded += other.direct_rounded;
         self.not_direct += other.not_direct;
@@ -171,6 +188,8 @@ mod tests {
         }
         assert_eq!((all.done, all.equal, all.most_ns, all.causes), (2, 1, 7, [0, 0, 14]));
         assert_eq!(all.different[&(Op::Read, Difference::FewerBytes)], 1);
-        assert_eq!((all.lateness.count(), all.families[&Op::Read].replayed_ns), (2, 200));
+        let times = &all.families[&Op::Read];
+        assert_eq!((all.lateness.count(), times.replayed_ns), (2, 200));
+        assert_eq!((times.bytes, times.most_ns, times.replayed.count()), (15, 100, 2));
     }
 }

@@ -1,5 +1,8 @@
 //! `replay`: makes the calls of a recording once more, on files below a directory of their own.
 
+mod traced;
+
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,9 +13,13 @@ use nix::sys::statvfs::statvfs;
 use nix::unistd::geteuid;
 
 use crate::args::{Only, Replay};
+use crate::catalog::SYSCALLS;
 use crate::cause::Cause;
+use crate::compare::{Comparison, Measured, Recorded, TimedCalls};
 use crate::event::Signals;
+use crate::kernel::privileges;
 use crate::limits;
+use crate::model::ids::Op;
 use crate::model::record::Kind;
 use crate::model::recording::{Meta, Names};
 use crate::model::report::replay::{Different, Lateness, NotReplayed, Operation, ReplayReport};
@@ -20,14 +27,14 @@ use crate::number::{decimal_bytes, length, thousands};
 use crate::playback::confined::Roots;
 use crate::playback::manifest::{self, Manifest};
 use crate::playback::prepare::{self, Cache, Cleaned, Preparing, Progress};
-use crate::playback::run::{self, Ran, Timing};
+use crate::playback::run::{self, How, Ran, Timing};
 use crate::recording::{Recording, Unneeded};
-use crate::replay::does::Why;
+use crate::replay::does::{self, Why};
 use crate::replay::load::Loaded;
 use crate::replay::order::Order;
 use crate::replay::path;
 use crate::replay::plan::Plan;
-use crate::replay::results::Difference;
+use crate::replay::results::{Difference, Results};
 use crate::replay::{self, Impossible, MOST_THREADS};
 use crate::say;
 use crate::signals;
@@ -74,39 +81,145 @@ pub fn replay(from: &Path, wanted: &Replay) -> Result<u8, Failure> {
         check_roots(&manifest, wanted)?;
         return clean(&roots, &manifest, wanted);
     }
-    let loaded = load(&recording, wanted);
-    let maps = path::Roots::new(maps);
-    let plan = replay::plan(loaded, recording.meta(), &maps, wanted.maps.len() + 1, wanted.order)
-        .map_err(|why| failed(impossible(why, from)))?;
-    say::erase();
-    if wanted.cache == Cache::AsRecorded && !plan.has_classes {
-        return Err(failed(format!(
-            "'{}' does not say which reads came from the page cache: record the whole stack, without -T",
-            from.display()
-        )));
+    let job = Job {
+        recording: &recording,
+        from,
+        wanted,
+        maps: &path::Roots::new(maps),
+        user: user.as_ref(),
+    };
+    let (done, comparison) = match job.measure()? {
+        Some(measured) => measured,
+        None => return Ok(0),
+    };
+    print(&done.report, comparison.as_ref(), wanted)?;
+    Ok(if wanted.strict && done.is_different {
+        DIFFERENT
+    } else {
+        0
+    })
+}
+
+/// A recording that is to be replayed.
+struct Job<'a> {
+    recording: &'a Recording,
+    from: &'a Path,
+    wanted: &'a Replay,
+    maps: &'a path::Roots,
+    user: Option<&'a User>,
+}
+
+/// What came of it.
+struct Done {
+    report: ReplayReport,
+    /// A result differs, or a call was not made.
+    is_different: bool,
+    /// The calls that were made, as they were timed.
+    calls: Vec<TimedCalls>,
+}
+
+impl Job<'_> {
+    /// Replays, and compares with the recording, as far as that is wanted; `None`: no calls were made.
+    fn measure(&self) -> Result<Option<(Done, Option<Comparison>)>, Failure> {
+        if !self.wanted.measure {
+            return Ok(self.replay(false, &mut || Ok(()))?.map(|done| (done, None)));
+        }
+        // As the user of the replay, it cannot be read.
+        let recorded = Recorded::read(self.from).map_err(failed)?;
+        let (mut done, measured) = if let Some(missing) = privileges::missing() {
+            if !self.wanted.quiet {
+                say!("only the times of calls are measured: {missing}");
+            }
+            let start = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
+            let Some(mut done) = self.replay(false, &mut || Ok(()))? else {
+                return Ok(None);
+            };
+            let calls = std::mem::take(&mut done.calls);
+            (done, Measured::Calls { start, calls })
+        } else {
+            traced::replay(self)?
+        };
+        let renamed: BTreeMap<&str, &str> = SYSCALLS
+            .iter()
+            .map(|call| (call.op.name(), does::made_as(call.op).name()))
+            .filter(|(recorded, made)| recorded != made)
+            .collect();
+        // If calls were left out on purpose, the recording had them all the time.
+        let is_all = done.report.not_selected == 0;
+        let spans = is_all.then_some([done.report.recorded_ns, done.report.took_ns]);
+        let comparison = recorded.beside(measured, &renamed, spans).map_err(failed)?;
+        done.report.operations.clear();
+        Ok(Some((done, Some(comparison))))
     }
-    say_damage(&recording);
-    become_user(user.as_ref())?;
-    limits::raise();
-    check_descriptors(&plan)?;
-    // Its handlers start a thread, and the user of a process with threads changes later than it should.
-    let _signals = Signals::install().map_err(|error| Cause::of("cannot take over signals", &error))?;
-    let roots = open_roots(wanted)?;
-    let manifest = manifest(&roots, wanted, recording.meta())?;
-    if !wanted.quiet {
-        say_plan(&plan, from, recording.meta());
+
+    /// Replays in this process; `None`: no calls were to be made. `ready` is called when only they are left.
+    fn replay(&self, is_traced: bool, ready: &mut dyn FnMut() -> Result<(), Cause>) -> Result<Option<Done>, Failure> {
+        let Job {
+            recording,
+            from,
+            wanted,
+            ..
+        } = *self;
+        let loaded = load(recording, wanted);
+        let plan = replay::plan(loaded, recording.meta(), self.maps, wanted.maps.len() + 1, wanted.order)
+            .map_err(|why| failed(impossible(why, from)))?;
+        say::erase();
+        if wanted.cache == Cache::AsRecorded && !plan.has_classes {
+            return Err(failed(format!(
+                "'{}' does not say which reads came from the page cache: record the whole stack, without -T",
+                from.display()
+            )));
+        }
+        say_damage(recording);
+        become_user(self.user)?;
+        limits::raise();
+        check_descriptors(&plan)?;
+        // Its handlers start a thread, and the user of a process with threads changes later than it should.
+        let _signals = Signals::install().map_err(|error| Cause::of("cannot take over signals", &error))?;
+        let roots = open_roots(wanted)?;
+        let manifest = manifest(&roots, wanted, recording.meta())?;
+        if !wanted.quiet {
+            say_plan(&plan, from, recording.meta());
+        }
+        check_room(&plan, &manifest, wanted)?;
+        prepare(&plan, &roots, manifest, wanted)?;
+        if wanted.only == Only::Prepare {
+            return Ok(None);
+        }
+        let how = How {
+            is_traced,
+            ..wanted.how
+        };
+        let ran = make_calls(&plan, &roots, wanted, how, ready)?;
+        let report = report(&plan, &ran, wanted);
+        let has_gaps = plan.left_out.keys().any(|(_, why)| *why != Why::NotNeeded);
+        Ok(Some(Done {
+            is_different: report.equal < report.planned || has_gaps || report.lost_calls > 0,
+            calls: timed(&ran.results, recording.meta().run.stack.is_some()),
+            report,
+        }))
     }
-    check_room(&plan, &manifest, wanted)?;
-    prepare(&plan, &roots, manifest, wanted)?;
-    if wanted.only == Only::Prepare {
-        return Ok(0);
+}
+
+/// The calls that were made, by family or operation.
+fn timed(results: &Results, by_family: bool) -> Vec<TimedCalls> {
+    let family = |op: Op| SYSCALLS.iter().find(|call| call.op == op)?.family;
+    let mut calls = Vec::new();
+    for (op, times) in &results.families {
+        let name = match family(*op).filter(|_| by_family) {
+            Some(family) => family.name(),
+            None => does::made_as(*op).name(),
+        };
+        calls.push(TimedCalls {
+            name: name.to_owned(),
+            calls: times.calls,
+            bytes: times.bytes,
+            total_ns: times.replayed_ns,
+            max_ns: times.most_ns,
+            buckets: times.replayed.buckets().collect(),
+        });
     }
-    let ran = make_calls(&plan, &roots, wanted)?;
-    let report = report(&plan, &ran, wanted);
-    print(&report, wanted)?;
-    let has_gaps = plan.left_out.keys().any(|(_, why)| *why != Why::NotNeeded);
-    let is_different = report.equal < report.planned || has_gaps || report.lost_calls > 0;
-    Ok(if wanted.strict && is_different { DIFFERENT } else { 0 })
+    calls
 }
 
 /// Whose calls they are.
@@ -392,7 +505,13 @@ fn preparing(progress: Progress) -> String {
     )
 }
 
-fn make_calls(plan: &Plan, roots: &Roots, wanted: &Replay) -> Result<Ran, Failure> {
+fn make_calls(
+    plan: &Plan,
+    roots: &Roots,
+    wanted: &Replay,
+    how: How,
+    ready: &mut dyn FnMut() -> Result<(), Cause>,
+) -> Result<Ran, Failure> {
     if !wanted.quiet {
         let speed = wanted
             .how
@@ -413,7 +532,7 @@ fn make_calls(plan: &Plan, roots: &Roots, wanted: &Replay) -> Result<Ran, Failur
         });
         !signals::is_ending()
     };
-    let ran = run::run(plan, roots, wanted.how, &mut watch);
+    let ran = run::run(plan, roots, how, ready, &mut watch);
     say::erase();
     Ok(ran?)
 }
@@ -523,14 +642,20 @@ fn report(plan: &Plan, ran: &Ran, wanted: &Replay) -> ReplayReport {
     }
 }
 
-fn print(report: &ReplayReport, wanted: &Replay) -> Result<(), Failure> {
+fn print(report: &ReplayReport, comparison: Option<&Comparison>, wanted: &Replay) -> Result<(), Failure> {
     use std::io::Write;
     let mut out = Vec::new();
     let printed = if wanted.json {
-        json::print(report, &mut out)
+        let measured = comparison.map(|comparison| json::Measured::new(comparison.reports(), comparison.compared()));
+        measured
+            .transpose()
+            .and_then(|measured| json::print(report, measured.as_ref(), &mut out))
     } else {
         let width = terminal_size::terminal_size_of(io::stdout());
-        text::print(report, width.map(|(width, _)| width.0.into()), &mut out)
+        let width = width.map(|(width, _)| width.0.into());
+        let printed = text::print(report, width, &mut out);
+        let compared = comparison.map_or_else(String::new, |comparison| format!("\n{}", comparison.text(width)));
+        printed.and_then(|()| out.write_all(compared.as_bytes()))
     };
     match printed.and_then(|()| io::stdout().write_all(&out)) {
         // A closed pipe is not an error.

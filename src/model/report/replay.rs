@@ -90,3 +90,26 @@ pub struct Operation {
     pub recorded_ns: u64,
     pub replayed_ns: u64,
 }
+
+/// Calls in the recording and in the replay.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Compared {
+    /// A family of the whole stack, or a layer and its operation.
+    pub name: String,
+    /// `None`: not measured.
+    pub recorded_calls: Option<u64>,
+    pub replayed_calls: Option<u64>,
+    pub rows: Vec<ComparedRow>,
+}
+
+/// A number of both.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct ComparedRow {
+    /// `calls/s` and `bytes` per second, shares of reads in percent, or times in nanoseconds.
+    pub row: String,
+    /// `None`: not measured.
+    pub recorded: Option<f64>,
+    pub replayed: Option<f64>,
+    /// The difference may be chance; `None`: there is none.
+    pub within_noise: Option<bool>,
+}
