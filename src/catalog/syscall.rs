@@ -116,8 +116,11 @@ impl Syscall {
             "openat" | "readv" | "writev" | "preadv" | "pwritev" | "mkdirat" | "mknodat" | "fchmodat" | "fchmodat2"
             | "faccessat" | "faccessat2" | "unlinkat" | "statx" | "msync" | "getdents" | "getdents64" => extra(3),
             "newfstatat" | "sync_file_range" | "utimensat" => extra(4),
-            "name_to_handle_at" | "fchownat" => extra(5),
+            "fchownat" => MoreArguments { size: 4, ..extra(3) },
+            "name_to_handle_at" => extra(5),
             "preadv2" | "pwritev2" => extra(6),
+            // User and group: records have the latter as the size, until they are read.
+            "chown" | "lchown" | "fchown" => MoreArguments { size: 3, ..extra(2) },
             "lseek" | "mmap" | "madvise" | "dup3" | "close_range" => extra(3),
             "dup2" | "fcntl" | "ioctl" => extra(2),
             "mremap" => MoreArguments { size: 3, ..extra(4) },

@@ -90,7 +90,8 @@ pub struct Call {
     pub files: [FileNumber; 2],
     /// The descriptor of the first file; of an open, the new one.
     pub fd: Option<i32>,
-    /// The argument that is particular to the op: flags of an open, mode of fallocate, whence of lseek, advice, ...
+    /// The argument that is particular to the op: flags of an open, mode of fallocate, whence of lseek, advice, ...; of
+    /// calls that change owners, [`owners`].
     pub extra: u64,
     /// All arguments as given, of calls that only runs that record measure (`catalog::RECORDED`).
     pub arguments: Option<Box<[i64; RECORD_ARGUMENTS as usize]>>,
@@ -340,4 +341,16 @@ super::ids::names! {
         Thread = "threads",
         Path = "paths",
     }
+}
+
+/// User and group in one number, as [`Call::extra`] has them; `u32::MAX`: as before.
+#[must_use]
+pub fn owners(user: u32, group: u32) -> u64 {
+    u64::from(group) << 32 | u64::from(user)
+}
+
+/// User and group of [`owners`].
+#[must_use]
+pub fn users(owners: u64) -> (u32, u32) {
+    (owners as u32, (owners >> 32) as u32)
 }

@@ -23,7 +23,7 @@ use crate::kernel::interface::{
 use crate::kernel::names;
 use crate::model::ids::{Layer, Op, Origin, ReadClass};
 use crate::model::record::{
-    AsyncCall, Call, Fault, Folder, GivenPath, Kind, Lost, OpenFile, Paths, Records, Request, Sleep, Thread,
+    AsyncCall, Call, Fault, Folder, GivenPath, Kind, Lost, OpenFile, Paths, Records, Request, Sleep, Thread, owners,
 };
 use crate::model::report::slow::{CallPath, Inode, PathKind};
 use crate::model::run_info::RunInfo;
@@ -337,20 +337,22 @@ impl Decoder {
             CALL_ROWS_ARGUMENTS => arguments = Some(Box::new(prefix::<call_record_arguments>(frame)?.arguments)),
             _ => {}
         }
+        let op = self.ops.get(usize::from(record.op))?.1;
+        let (extra, size) = split_owners(op, record.extra, has(CALL_HAS_SIZE).then_some(record.size));
         Some(Call {
             tid: record.thread,
             pid: record.tgid,
             begin_ns: record.begin_ns,
             end_ns: Some(record.end_ns),
             cpus: record.cpus,
-            op: self.ops.get(usize::from(record.op))?.1,
+            op,
             is_32bit: has(CALL_IS_COMPAT),
             value: record.value,
             offset: has(CALL_HAS_OFFSET).then_some(record.offset),
-            size: has(CALL_HAS_SIZE).then_some(record.size),
+            size,
             files: record.files,
             fd: has(CALL_HAS_FD).then_some(record.fd),
-            extra: record.extra,
+            extra,
             arguments,
             class: ReadClass::ALL.get(usize::from(record.read_class)).copied(),
             is_direct: has(CALL_IS_DIRECT),
@@ -624,6 +626,15 @@ fn folder(frame: &[u8]) -> Option<Option<Folder>> {
     }))
 }
 
+/// What a call has as its argument and as its size, of which calls that change owners have none: their records have the
+/// group there.
+fn split_owners(op: Op, extra: u64, size: Option<u64>) -> (u64, Option<u64>) {
+    match (op, size) {
+        (Op::Chown | Op::Lchown | Op::Fchown | Op::Fchownat, Some(group)) => (owners(extra as u32, group as u32), None),
+        _ => (extra, size),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -644,6 +655,16 @@ mod tests {
             first_of_blk: 2,
             ..Decoder::default()
         }
+    }
+
+    #[test]
+    fn owners_are_no_size() {
+        assert_eq!(
+            split_owners(Op::Lchown, 7, Some(u64::MAX)),
+            (0xffff_ffff_0000_0007, None)
+        );
+        assert_eq!(split_owners(Op::Fallocate, 7, Some(9)), (7, Some(9)));
+        assert_eq!(crate::model::record::users(owners(7, 9)), (7, 9));
     }
 
     fn bytes<T>(record: &T) -> Vec<u8> {
