@@ -550,10 +550,7 @@ fn a_different_result_is_status_3_if_none_may_differ() {
     let (status, out, err) = scene.replay(&["--strict", "-s", "0"]);
     assert_eq!(status, Some(3), "{out}{err}");
     assert!(out.contains("different       stat 1: ENOENT"), "{out}");
-    assert!(
-        out.contains("not replayed    chown 1 (not all arguments recorded)"),
-        "{out}"
-    );
+    assert!(out.contains("not replayed    chown 1 (needs --owners)"), "{out}");
     let (status, ..) = scene.replay(&["-s", "0"]);
     assert_eq!(status, Some(0));
 }
@@ -764,6 +761,132 @@ fn a_recording_of_the_replay_has_the_same_calls_in_the_same_order() {
     assert!(kinds.len() >= 37, "{kinds:?}");
 }
 
+/// Changes owners in each way, and ends later.
+#[test]
+#[ignore = "what the test below records"]
+fn changes_of_owners() {
+    let folder = std::env::var_os("IOSB_WORK").expect("the test below runs it");
+    std::env::set_current_dir(folder).unwrap();
+    for name in OWNED {
+        fs::write(name, name).unwrap();
+    }
+    symlink("by-chown", "by-lchown").unwrap();
+    let file = fs::File::open("by-fchown").unwrap();
+    std::os::unix::fs::fchown(&file, Some(OWNER), None).unwrap();
+    std::os::unix::fs::lchown("by-lchown", Some(OWNER), Some(OWNER + 1)).unwrap();
+    let c = |text: &str| CString::new(text).unwrap();
+    // SAFETY: the names are terminated.
+    unsafe {
+        assert_eq!(libc::chown(c("by-chown").as_ptr(), OWNER, OWNER + 1), 0);
+        let flags = libc::AT_SYMLINK_NOFOLLOW;
+        let at = c("by-fchownat");
+        assert_eq!(libc::fchownat(libc::AT_FDCWD, at.as_ptr(), OWNER, OWNER + 1, flags), 0);
+        // Twice: it is still the program's to give.
+        assert_eq!(libc::fchownat(libc::AT_FDCWD, at.as_ptr(), OWNER, OWNER + 1, flags), 0);
+    }
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let _ = fs::metadata("by-chown");
+}
+
+const OWNED: [&str; 3] = ["by-chown", "by-fchown", "by-fchownat"];
+/// A user that no machine has.
+const OWNER: u32 = 42_424;
+
+#[test]
+fn owners_change_as_recorded_and_are_set_back() {
+    let scene = Scene::new("owners");
+    let own = std::env::current_exe().unwrap();
+    record(
+        &scene,
+        "x.iosb",
+        &[own.to_str().unwrap(), "--exact", "changes_of_owners", "--ignored"],
+    );
+    let (status, out, err) = scene.replay(&["-s", "0"]);
+    assert_eq!(status, Some(0), "{err}");
+    assert!(out.contains("(needs --owners)"), "{out}");
+    let work = scene.path("into").join(scene.path("work").strip_prefix("/").unwrap());
+    let owner = |name: &str| {
+        let state = fs::symlink_metadata(work.join(name)).ok()?;
+        Some((state.uid(), state.gid()))
+    };
+    let all = ["by-chown", "by-fchown", "by-fchownat", "by-lchown"];
+    let nobody = |name: &str| owner(name).map(|(user, _)| user) == Some(NOBODY);
+    assert!(all.iter().all(|name| nobody(name)), "without --owners");
+    let result = std::thread::scope(|scope| {
+        let replaying = scope.spawn(|| scene.result(&["--owners"]));
+        let mut seen = BTreeMap::new();
+        while !replaying.is_finished() {
+            for name in all {
+                if let Some(owner) = owner(name).filter(|(user, _)| *user == OWNER) {
+                    seen.insert(name, owner);
+                }
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let users: Vec<u32> = seen.values().map(|(user, _)| *user).collect();
+        assert_eq!(users, [OWNER; 4], "{seen:?}");
+        // The group of one stays.
+        let groups = all.map(|name| seen[name].1 == OWNER + 1);
+        assert_eq!(groups, [true, false, true, true]);
+        replaying.join().unwrap()
+    });
+    assert_eq!(result["different"], Value::Array(Vec::new()), "{result:#}");
+    let left = result["not_replayed"].as_array().unwrap();
+    assert!(
+        left.iter().all(|one| !one["op"].as_str().unwrap().contains("chown")),
+        "{result:#}"
+    );
+    assert!(all.iter().all(|name| nobody(name)), "they are set back");
+    let (status, _, err) = scene.replay(&["--clean"]);
+    assert_eq!((status, scene.state("into").len()), (Some(0), 1), "{err}");
+}
+
+#[test]
+fn owners_of_files_of_others_never_change() {
+    let scene = Scene::new("foreign");
+    let mut made = Made::default();
+    let to = u64::from(OWNER) << 32 | u64::from(OWNER);
+    // Time for the link below.
+    made.open(1, "/srv/d/own", 2, (REGULAR, 10, 8));
+    for number in 0..400 {
+        let path = ["/srv/d/file", "/srv/d/own", "/srv/d/../../../canary/below/file"][number % 3];
+        made.call(Op::Chown, 0, Some(path)).extra = to;
+        made.call(Op::Fchown, 0, None).files[0] = 1;
+        made.records.calls.last_mut().unwrap().extra = to;
+    }
+    made.call(Op::Lchown, -1, Some("/srv/d/own")).extra = to;
+    for (number, call) in made.records.calls.iter_mut().enumerate() {
+        call.begin_ns = 1_000_000 + number as u64 * 2_000_000;
+        call.end_ns = Some(call.begin_ns + 1000);
+    }
+    scene.write(made.records);
+    chown(scene.path("canary/below/file"), Some(0), Some(0)).unwrap();
+    let before = scene.state("canary");
+    let owner = || fs::metadata(scene.path("canary/below/file")).unwrap().uid();
+    std::thread::scope(|scope| {
+        let replaying = scope.spawn(|| scene.result(&["--owners"]));
+        // Another name of a file that belongs to another user.
+        let file = scene.path("into/srv/d/file");
+        while !replaying.is_finished() {
+            let _ = fs::remove_file(&file);
+            let _ = fs::hard_link(scene.path("canary/below/file"), &file);
+            assert_eq!(owner(), 0);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let result = replaying.join().unwrap();
+        let refused = result["different"].as_array().unwrap();
+        let refused = refused
+            .iter()
+            .find(|one| one["op"] == "chown" && one["errno"] == libc::EPERM);
+        assert!(
+            refused.is_some_and(|one| one["calls"].as_u64() > Some(50)),
+            "{result:#}"
+        );
+        assert!(result["equal"].as_u64() > Some(500), "{result:#}");
+    });
+    assert_eq!((owner(), scene.state("canary")), (0, before));
+}
+
 /// Calls of the recording and of the replay by layer and operation.
 fn compared(measured: &Value) -> BTreeMap<String, (Option<u64>, Option<u64>)> {
     let all = measured["compared"].as_array().unwrap().iter();
@@ -855,6 +978,15 @@ fn without_privileges_times_of_calls_are_measured_and_nothing_else() {
     tool.current_dir(&scene.base).uid(NOBODY).gid(NOBODY);
     let words = ["replay", "x.iosb", "--into", "into", "-s", "0", "--measure", "--json"];
     let output = tool.args(words).output().unwrap();
+    let mut refused = Command::new(TOOL);
+    refused.current_dir(&scene.base).uid(NOBODY).gid(NOBODY);
+    let refused = refused.args(&words[..4]).arg("--owners").output().unwrap();
+    let line = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        line.starts_with("error: --owners needs CAP_CHOWN, ") && line.lines().count() == 1,
+        "{line}"
+    );
     let err = String::from_utf8_lossy(&output.stderr);
     assert!(
         err.contains("only the times of calls are measured: tracing needs "),

@@ -17,7 +17,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("budget", &["model"]),
     ("analyse", &["model", "catalog", "number"]),
     ("replay", &["model", "catalog"]),
-    ("playback", &["cause", "model", "replay"]),
+    ("playback", &["cause", "sys", "model", "replay"]),
     ("view", &["model", "number", "printable"]),
     ("kernel", &["cause", "sys", "model", "catalog", "printable"]),
     ("process", &["cause", "sys", "kernel"]),

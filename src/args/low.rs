@@ -447,6 +447,9 @@ pub struct Replay {
     /// Only calls of these recorded threads
     #[arg(long, value_name = "TID,...", value_delimiter = ',', value_parser = whole_number::<u32>)]
     pub threads: Vec<u32>,
+    /// Change owners of files as in the recording, until the replay ends
+    #[arg(long, conflicts_with_all = ["prepare", "clean"])]
+    pub owners: bool,
     /// Run as this user; required for root
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,

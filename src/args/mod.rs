@@ -377,6 +377,7 @@ fn replayed(verb: low::Replay) -> Result<Command, String> {
                 only: verb.only.into_iter().collect(),
                 without: verb.without.into_iter().collect(),
                 threads: verb.threads.into_iter().collect(),
+                owners: verb.owners,
             },
             only: match (verb.prepare, verb.clean) {
                 (true, _) => Only::Prepare,

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use super::confined::{Parent, Target};
 use super::data::{Memory, Source};
+use super::owners::{Owners, Privileged};
 use super::wait::Mark;
 use crate::model::ids::Op;
+use crate::model::record::users;
 use crate::replay::does::Does;
 use crate::replay::flags;
 use crate::replay::plan::{Action, NONE, Plan};
@@ -32,6 +34,7 @@ pub struct Files<'a> {
     /// The directory of the replay, and where sent data goes.
     pub root: RawFd,
     pub nowhere: OwnedFd,
+    pub owners: Owners,
 }
 
 /// What a call needs that is opened before its time.
@@ -43,6 +46,8 @@ pub struct Ready<'a> {
     object: Option<OwnedFd>,
     /// What is closed.
     closed: Option<RawFd>,
+    /// While the call is made, this thread may change owners.
+    _privileged: Option<Privileged>,
 }
 
 /// The buffers and results of a thread.
@@ -80,6 +85,15 @@ impl<'a> Files<'a> {
         } else {
             Ok(fd)
         }
+    }
+
+    /// What a call that changes the owners of this file needs; nothing, if the recorded one failed.
+    fn privileged(&self, action: &Action, file: RawFd) -> io::Result<Option<Privileged>> {
+        if action.value < 0 {
+            return Ok(None);
+        }
+        self.owners.admit(file)?;
+        Privileged::begin().map(Some)
     }
 
     /// A call of an open file has ended. The last one closes it, unless it was a close itself.
@@ -131,6 +145,12 @@ impl<'a> Caller<'a> {
             Does::Truncate | Does::Chmod | Does::Listxattr | Does::Statfs | Does::Chdir => {
                 ready.object = Some(files.target(action.spot)?.open(libc::O_PATH | libc::O_NOFOLLOW, 0)?);
             }
+            Does::Chown => {
+                let object = files.target(action.spot)?.open(libc::O_PATH | libc::O_NOFOLLOW, 0)?;
+                ready._privileged = files.privileged(action, object.as_raw_fd())?;
+                ready.object = Some(object);
+            }
+            Does::Fchown => ready._privileged = files.privileged(action, files.fd(action.file)?)?,
             _ => {}
         }
         if action.seeks {
@@ -284,6 +304,10 @@ impl<'a> Caller<'a> {
                 ),
                 Does::Fstatfs => libc::fstatfs64(fd, memory.cast()).into(),
                 Does::Fchmod => libc::fchmod(fd, mode(action)).into(),
+                Does::Fchown => {
+                    let (user, group) = users(action.offset);
+                    libc::fchown(fd, user, group).into()
+                }
                 Does::Futimens => libc::futimens(fd, std::ptr::null()).into(),
                 Does::Flistxattr => libc::flistxattr(fd, memory.cast(), self.memory.fitting(ENTRIES * 2)) as i64,
                 Does::LinkOpen => match &ready.second {
@@ -309,6 +333,11 @@ impl<'a> Caller<'a> {
             let value: i64 = unsafe {
                 match action.does {
                     Does::Truncate => libc::truncate64(path, action.offset.cast_signed()).into(),
+                    Does::Chown => {
+                        let (user, group) = users(action.offset);
+                        let flags = libc::AT_EMPTY_PATH;
+                        libc::fchownat(object.as_raw_fd(), c"".as_ptr(), user, group, flags).into()
+                    }
                     Does::Chmod => libc::fchmodat(libc::AT_FDCWD, path, mode(action), 0).into(),
                     Does::Listxattr => libc::listxattr(path, memory.cast(), self.memory.fitting(ENTRIES * 2)) as i64,
                     Does::Statfs => libc::statfs64(path, memory.cast()).into(),

@@ -5,6 +5,7 @@ mod calls;
 pub mod confined;
 mod data;
 pub mod manifest;
+pub mod owners;
 pub mod prepare;
 pub mod run;
 mod wait;

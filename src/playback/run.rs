@@ -10,6 +10,7 @@ use super::calls::{Caller, Files, Ready};
 use super::confined::Roots;
 use super::data::{Data, Memory, Source};
 use super::manifest::Manifest;
+use super::owners::Owners;
 use super::wait::{Made, Mark, Timer, now_ns};
 use crate::cause::Cause;
 use crate::replay::does::Does;
@@ -149,6 +150,8 @@ pub fn run(
         let ended = running.into_iter().map(|thread| thread.join());
         Ok(ended.filter_map(Result::ok).collect())
     });
+    let set_back = shared.files.owners.set_back();
+    set_back.map_err(|error| Cause::of("cannot give files back to the user of the replay", &error))?;
     let start_ns = shared.start_ns.load(Ordering::Acquire);
     let mut last_ns = start_ns;
     for (results, end_ns) in ended? {
@@ -202,6 +205,7 @@ fn files<'a>(plan: &'a Plan, roots: &Roots) -> Result<Files<'a>, Cause> {
         fds,
         root: roots.fd(0).unwrap_or(-1),
         nowhere,
+        owners: Owners::default(),
     })
 }
 

@@ -34,6 +34,7 @@ pub enum Does {
     Fstatx,
     Fstatfs,
     Fchmod,
+    Fchown,
     Futimens,
     Flistxattr,
     Truncate,
@@ -43,6 +44,7 @@ pub enum Does {
     Access,
     Readlink,
     Chmod,
+    Chown,
     Utimens,
     Listxattr,
     Chdir,
@@ -59,8 +61,10 @@ pub enum Does {
 /// Why a call is not replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Why {
-    /// The recording lacks something that the call needs: a name, owners, a mapping.
+    /// The recording lacks something that the call needs: a name, a mapping.
     NotRecorded,
+    /// It changes the owner of a file, which needs privileges.
+    Owners,
     /// It changes descriptors or mappings: open files are known without descriptors, and no memory is mapped.
     NotNeeded,
     /// Device nodes and the like are never made.
@@ -85,6 +89,7 @@ impl Why {
     pub fn name(self) -> &'static str {
         match self {
             Self::NotRecorded => "not all arguments recorded",
+            Self::Owners => "needs --owners",
             Self::NotNeeded => "nothing to do in a replay",
             Self::NotMade => "never made by a replay",
             Self::Asynchronous => "asynchronous",
@@ -142,6 +147,8 @@ pub fn does(op: Op) -> Result<Does, Why> {
         Op::Chdir => Does::Chdir,
         Op::Fchmod => Does::Fchmod,
         Op::Chmod | Op::Fchmodat | Op::Fchmodat2 => Does::Chmod,
+        Op::Fchown => Does::Fchown,
+        Op::Chown | Op::Lchown | Op::Fchownat => Does::Chown,
         Op::Utime | Op::Utimes | Op::Futimesat | Op::Utimensat => Does::Utimens,
         Op::Flistxattr => Does::Flistxattr,
         Op::Listxattr | Op::Llistxattr => Does::Listxattr,
@@ -157,7 +164,7 @@ pub fn does(op: Op) -> Result<Does, Why> {
         | Op::Madvise
         | Op::ExitGroup => return Err(Why::NotNeeded),
         Op::IoSubmit | Op::IoGetevents | Op::IoPgetevents | Op::IoUringEnter => return Err(Why::Asynchronous),
-        // Owners, names and values of attributes, handles and mappings are not among the arguments.
+        // Names and values of attributes, handles and mappings are not among the arguments.
         _ => return Err(Why::NotRecorded),
     })
 }
@@ -175,6 +182,7 @@ pub fn made_as(op: Op) -> Op {
         Ok(Does::Access) => Op::Faccessat2,
         Ok(Does::Readlink) => Op::Readlinkat,
         Ok(Does::Chmod) => Op::Fchmodat,
+        Ok(Does::Chown) => Op::Fchownat,
         Ok(Does::Utimens) => Op::Utimensat,
         Ok(Does::Listxattr) => Op::Listxattr,
         Ok(Does::Rename) => Op::Renameat2,
@@ -195,6 +203,7 @@ impl Does {
             Self::Stat => Self::Fstat,
             Self::Statx => Self::Fstatx,
             Self::Chmod => Self::Fchmod,
+            Self::Chown => Self::Fchown,
             Self::Utimens => Self::Futimens,
             Self::Link => Self::LinkOpen,
             _ => return None,
@@ -231,6 +240,7 @@ impl Does {
                 | D::Fstatx
                 | D::Fstatfs
                 | D::Fchmod
+                | D::Fchown
                 | D::Futimens
                 | D::Flistxattr
                 | D::LinkOpen
@@ -276,6 +286,8 @@ impl Does {
             Self::Link => extra & FOLLOW != 0,
             Self::Stat if op == Op::Lstat => false,
             Self::Stat | Self::Utimens if matches!(op, Op::Newfstatat | Op::Utimensat) => extra & NO_FOLLOW == 0,
+            // The flags of fchownat are not recorded. Programs that copy links change their own owners.
+            Self::Chown => op == Op::Chown,
             Self::Listxattr => op == Op::Listxattr,
             _ => true,
         }
@@ -303,10 +315,6 @@ mod tests {
             "name_to_handle_at",
             "mknod",
             "mknodat",
-            "chown",
-            "lchown",
-            "fchown",
-            "fchownat",
             "getxattr",
             "lgetxattr",
             "fgetxattr",

@@ -16,6 +16,8 @@ pub struct Selection {
     pub without: BTreeSet<Family>,
     /// Of these threads; empty: of all.
     pub threads: BTreeSet<u32>,
+    /// Also those that change owners.
+    pub owners: bool,
 }
 
 /// A call that is to be replayed, without what a replay does not use.
@@ -71,7 +73,7 @@ pub struct Loaded {
     pub has_classes: bool,
     /// Records that were lost while recording, by kind.
     pub lost: BTreeMap<Kind, u64>,
-    selection: Selection,
+    pub selection: Selection,
     families: HashMap<Op, Family>,
 }
 
@@ -118,7 +120,9 @@ impl Loaded {
         }
         self.has_classes |= call.class.is_some();
         let family = self.families.get(&call.op);
-        let Selection { only, without, threads } = &self.selection;
+        let Selection {
+            only, without, threads, ..
+        } = &self.selection;
         let is_of = |families: &BTreeSet<Family>| family.is_some_and(|family| families.contains(family));
         // Without its working directory, the relative paths of a process are unknown.
         let is_needed = call.op == Op::Chdir;

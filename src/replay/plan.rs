@@ -21,7 +21,7 @@ pub struct Action {
     pub does: Does,
     /// What it returned in the recording: a negative errno, bytes, or 0; of an open, 0.
     pub value: i64,
-    /// The offset in the file, or the new length of one that is cut.
+    /// The offset in the file, the new length of one that is cut, or its new owners.
     pub offset: u64,
     /// Bytes; of an open, the mode of the file that it makes.
     pub size: u64,
@@ -128,6 +128,15 @@ impl Plan {
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.threads.iter().map(|thread| thread.actions.len() as u64).sum()
+    }
+
+    /// Calls that change owners.
+    #[must_use]
+    pub fn changes_of_owners(&self) -> usize {
+        let actions = self.threads.iter().flat_map(|thread| &thread.actions);
+        actions
+            .filter(|action| matches!(action.does, Does::Chown | Does::Fchown))
+            .count()
     }
 
     /// Nanoseconds from the first begin to the last end of a call.

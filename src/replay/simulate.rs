@@ -71,6 +71,8 @@ pub(super) struct Simulation<'a> {
     machine: String,
     definitions: HashMap<FileNumber, OpenFile>,
     working: Working,
+    /// Calls that change owners are replayed.
+    owners: bool,
     /// Directories and files that are links in the recording, with what they lead to.
     links: HashMap<Components, Components>,
     pub tree: Tree,
@@ -100,6 +102,7 @@ impl<'a> Simulation<'a> {
             machine: machine.to_owned(),
             definitions: std::mem::take(&mut loaded.files),
             working: std::mem::take(&mut loaded.working),
+            owners: loaded.selection.owners,
             links: HashMap::new(),
             tree: Tree::default(),
             open: HashMap::new(),
@@ -184,12 +187,18 @@ impl<'a> Simulation<'a> {
         if what == Does::Unlink && call.extra & REMOVE_DIRECTORY != 0 && call.op == Op::Unlinkat {
             what = Does::Rmdir;
         }
+        if matches!(what, Does::Chown | Does::Fchown) && !self.owners {
+            return Err(Why::Owners);
+        }
         let action = &mut step.action;
         action.does = what;
         action.value = call.value;
         action.offset = call.offset.unwrap_or(0);
         action.size = call.size.unwrap_or(0);
         action.extra = call.extra as u32;
+        if matches!(what, Does::Chown | Does::Fchown) {
+            action.offset = call.extra;
+        }
         match what {
             Does::Open => self.open(call, step),
             Does::Syncfs => {
@@ -543,7 +552,7 @@ impl<'a> Simulation<'a> {
         }
         if matches!(
             what,
-            Does::Futimens | Does::Fchmod | Does::Seek | Does::Fadvise | Does::Readahead
+            Does::Futimens | Does::Fchmod | Does::Fchown | Does::Seek | Does::Fadvise | Does::Readahead
         ) {
             return Ok(());
         }

@@ -357,13 +357,32 @@ fn what_is_not_replayed_is_counted_with_its_reason() {
             (Op::Stat, Why::UnknownPath, 1),
             (Op::Stat, Why::Damaged, 1),
             (Op::Mknod, Why::NotMade, 1),
-            (Op::Chown, Why::NotRecorded, 1),
+            (Op::Chown, Why::Owners, 1),
         ]
     );
     assert_eq!(
         (plan.calls(), plan.recorded, plan.asynchronous, plan.lost[&Kind::Call]),
         (1, 11, 1, 7)
     );
+}
+
+#[test]
+fn owners_are_changed_if_they_are_selected() {
+    let mut made_of = Made::default();
+    made_of.open(1, "/a", 0, file(5, 1));
+    made_of.on_path(1, Op::Lchown, 0, "/a").extra = 7 << 32 | 9;
+    made_of.on_file(1, Op::Fchown, 0, 5).extra = 8;
+    let mut loaded = Loaded::new(Selection {
+        owners: true,
+        ..Selection::default()
+    });
+    loaded.take(made_of.records);
+    loaded.finish();
+    let plan = plan(loaded, &Meta::default(), &Roots::new(Vec::new()), 1, Order::Files).unwrap();
+    let actions = plan.threads[0].actions.iter();
+    let changes: Vec<(Does, u64)> = actions.map(|action| (action.does, action.offset)).skip(1).collect();
+    assert_eq!(changes, [(Does::Chown, 7 << 32 | 9), (Does::Fchown, 8)]);
+    assert_eq!(plan.changes_of_owners(), 2);
 }
 
 #[test]

@@ -26,6 +26,7 @@ use crate::model::report::replay::{Different, Lateness, NotReplayed, Operation, 
 use crate::number::{decimal_bytes, length, thousands};
 use crate::playback::confined::Roots;
 use crate::playback::manifest::{self, Manifest};
+use crate::playback::owners::{self, CAP_CHOWN};
 use crate::playback::prepare::{self, Cache, Cleaned, Preparing, Progress};
 use crate::playback::run::{self, How, Ran, Timing};
 use crate::recording::{Recording, Unneeded};
@@ -38,6 +39,7 @@ use crate::replay::results::{Difference, Results};
 use crate::replay::{self, Impossible, MOST_THREADS};
 use crate::say;
 use crate::signals;
+use crate::sys::capabilities;
 use crate::user::User;
 use crate::view::json::replay as json;
 use crate::view::text::{counted, replay as text};
@@ -65,11 +67,12 @@ fn failed(line: String) -> Failure {
 /// Replays a recording. Returns the exit status.
 pub fn replay(from: &Path, wanted: &Replay) -> Result<u8, Failure> {
     let user = user(wanted)?;
+    check_owners(wanted)?;
     let recording = Recording::open(from)?;
     check(&recording, from)?;
     let maps = maps(wanted)?;
     if wanted.only == Only::Clean {
-        become_user(user.as_ref())?;
+        become_user(user.as_ref(), false)?;
         let roots = open_roots(wanted)?;
         let manifest = Manifest::read(&roots)?.ok_or_else(|| {
             failed(format!(
@@ -171,7 +174,7 @@ impl Job<'_> {
             )));
         }
         say_damage(recording);
-        become_user(self.user)?;
+        become_user(self.user, wanted.selection.owners)?;
         limits::raise();
         check_descriptors(&plan)?;
         // Its handlers start a thread, and the user of a process with threads changes later than it should.
@@ -222,6 +225,18 @@ fn timed(results: &Results, by_family: bool) -> Vec<TimedCalls> {
     calls
 }
 
+/// Checks that owners can be changed, if they are to be.
+fn check_owners(wanted: &Replay) -> Result<(), Failure> {
+    let has = || capabilities::get().is_ok_and(|sets| sets.permitted >> CAP_CHOWN & 1 == 1);
+    if wanted.selection.owners && !has() {
+        return Err(failed(
+            "--owners needs CAP_CHOWN, which this process does not have: run it as root with --user, or without --owners"
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}
+
 /// Whose calls they are.
 fn user(wanted: &Replay) -> Result<Option<User>, Failure> {
     match &wanted.user {
@@ -236,16 +251,24 @@ fn user(wanted: &Replay) -> Result<Option<User>, Failure> {
     }
 }
 
-fn become_user(user: Option<&User>) -> Result<(), Failure> {
-    let Some(user) = user else { return Ok(()) };
-    let become_it = || -> nix::Result<()> {
+/// `owners`: the process may change those of files, and nothing else that the user may not.
+fn become_user(user: Option<&User>, owners: bool) -> Result<(), Failure> {
+    let become_it = |user: &User| -> io::Result<()> {
         if geteuid().is_root() {
             nix::unistd::setgroups(&user.groups)?;
         }
+        // Without it, another user has none of root's privileges.
+        nix::sys::prctl::set_keepcaps(owners)?;
         nix::unistd::setgid(user.gid)?;
-        nix::unistd::setuid(user.uid)
+        Ok(nix::unistd::setuid(user.uid)?)
     };
-    become_it().map_err(|error| Cause::of(format_args!("cannot run as user {}", user.uid), &error.into()).into())
+    if let Some(user) = user {
+        become_it(user).map_err(|error| Cause::of(format_args!("cannot run as user {}", user.uid), &error))?;
+    }
+    if owners {
+        owners::keep().map_err(|error| Cause::of("cannot give up privileges", &error))?;
+    }
+    Ok(())
 }
 
 fn check(recording: &Recording, from: &Path) -> Result<(), Failure> {
@@ -301,7 +324,7 @@ fn impossible(why: Impossible, from: &Path) -> String {
 }
 
 fn check_descriptors(plan: &Plan) -> Result<(), Failure> {
-    let needed = plan.most_open + plan.threads.len() * FOR_A_THREAD + FOR_THE_PROCESS;
+    let needed = plan.most_open + plan.changes_of_owners() + plan.threads.len() * FOR_A_THREAD + FOR_THE_PROCESS;
     let (limit, _) =
         getrlimit(Resource::RLIMIT_NOFILE).map_err(|error| Cause::of("cannot read limits", &error.into()))?;
     if limit < needed as u64 {

@@ -205,7 +205,7 @@ pub(crate) fn example() -> ReplayReport {
         lost_calls: 2_113,
         not_replayed: vec![NotReplayed {
             op: "chown".to_owned(),
-            reason: "not all arguments recorded".to_owned(),
+            reason: "needs --owners".to_owned(),
             calls: 41,
         }],
         asynchronous: 3,
@@ -256,7 +256,7 @@ mod tests {
             "  different       read 12: fewer bytes",
             "  different       unlink 217: ENOENT",
             "  different       stat 1: succeeded instead of ENOENT",
-            "  not replayed    chown 41 (not all arguments recorded)",
+            "  not replayed    chown 41 (needs --owners)",
             "                  3 asynchronous requests",
             "                  1 page fault",
             "  not selected    25",
