@@ -1,11 +1,13 @@
 //! What a plan is made of: the selected calls in the order of their begins, and the definitions that they refer to.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::rc::Rc;
 
 use super::working::Working;
 use crate::catalog::SYSCALLS;
 use crate::model::ids::{Family, Op, PathKind, ReadClass};
 use crate::model::record::{Call, FileNumber, GivenPath, Kind, OpenFile, Paths, Records};
+use crate::model::report::slow::Inode;
 
 /// Which calls are replayed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,12 +55,33 @@ impl Recorded {
     }
 }
 
+/// The definition of an open file, without what a replay does not use. There may be millions, most of them of a few files.
+#[derive(Debug, Clone)]
+pub struct Defined {
+    pub at_ns: u64,
+    pub inode: Option<Inode>,
+    pub mode: u32,
+    pub links: u32,
+    pub size: u64,
+    pub blocks: u64,
+    pub flags: u32,
+    pub position: u64,
+    pub file_system: Rc<str>,
+    pub path: Option<DefinedPath>,
+}
+
+#[derive(Debug, Clone)]
+pub struct DefinedPath {
+    pub kind: PathKind,
+    pub text: Rc<str>,
+}
+
 /// Everything that a recording has for a replay.
 #[derive(Debug, Default)]
 pub struct Loaded {
     pub calls: Vec<Recorded>,
     /// The first definition of each open file.
-    pub files: HashMap<FileNumber, OpenFile>,
+    pub files: HashMap<FileNumber, Defined>,
     pub working: Working,
     /// Calls of the recording, whether selected or not.
     pub recorded: u64,
@@ -75,6 +98,8 @@ pub struct Loaded {
     pub lost: BTreeMap<Kind, u64>,
     pub selection: Selection,
     families: HashMap<Op, Family>,
+    /// Paths and the like that definitions share.
+    texts: HashSet<Rc<str>>,
 }
 
 impl Loaded {
@@ -102,7 +127,9 @@ impl Loaded {
         }
         for file in batch.files {
             // Every segment defines it again.
-            self.files.entry(file.number).or_insert(file);
+            if !self.files.contains_key(&file.number) {
+                self.define(file);
+            }
         }
         for lost in batch.lost {
             let sum = self.lost.entry(lost.kind).or_default();
@@ -111,6 +138,35 @@ impl Loaded {
         self.asynchronous += batch.asynchronous.len() as u64;
         self.faults += batch.faults.len() as u64;
         batch.calls.into_iter().for_each(|call| self.call(call));
+    }
+
+    fn define(&mut self, file: OpenFile) {
+        let path = file.path.map(|path| DefinedPath {
+            kind: path.kind,
+            text: self.text(path.text),
+        });
+        let defined = Defined {
+            at_ns: file.at_ns,
+            inode: file.inode,
+            mode: file.mode,
+            links: file.links,
+            size: file.size,
+            blocks: file.blocks,
+            flags: file.flags,
+            position: file.position,
+            file_system: self.text(file.file_system),
+            path,
+        };
+        self.files.insert(file.number, defined);
+    }
+
+    fn text(&mut self, text: String) -> Rc<str> {
+        if let Some(known) = self.texts.get(text.as_str()) {
+            return Rc::clone(known);
+        }
+        let new: Rc<str> = text.into();
+        self.texts.insert(Rc::clone(&new));
+        new
     }
 
     fn call(&mut self, call: Call) {

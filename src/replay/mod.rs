@@ -19,17 +19,19 @@ pub mod working;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use self::load::Loaded;
+use self::load::{Loaded, Recorded};
 use self::order::{Order, Ordering, Resource, Timed};
 use self::path::{Mounts, Roots};
-use self::plan::{NONE, Plan, Thread};
+use self::plan::{Action, NONE, Plan, Thread};
 use self::simulate::{Simulation, Step};
 use crate::model::recording::Meta;
 
 /// Threads of a replay, at most.
 pub const MOST_THREADS: usize = 4096;
+/// After so many calls that were planned, the memory of their records is given back.
+const GIVEN_BACK: usize = 1 << 16;
 
 /// Why there is no plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,12 +58,9 @@ pub fn plan(
         .iter()
         .map(|mount| (mount.point.as_str(), mount.file_system.as_str()));
     let mut simulation = Simulation::new(&mut loaded, roots, Mounts::new(mounts), &meta.machine);
-    let calls = std::mem::take(&mut loaded.calls);
-    let mut steps: Vec<Step> = calls.into_iter().filter_map(|call| simulation.step(&call)).collect();
-    let lanes = lanes(&steps)?;
+    let mut calls = std::mem::take(&mut loaded.calls);
+    let lanes = lanes(&calls)?;
     let mut plan = Plan {
-        prepared: simulation.prepared(),
-        needed: simulation.needed(root_count),
         recorded: loaded.recorded,
         not_selected: loaded.not_selected,
         asynchronous: loaded.asynchronous,
@@ -70,18 +69,25 @@ pub fn plan(
         has_classes: loaded.has_classes,
         ..Plan::default()
     };
-    if order == Order::Threads {
-        steps.iter_mut().for_each(at_recorded_offset);
-    }
-    let is_changed = |slot: u32| simulation.tree.slots[slot as usize].is_changed;
+    plan.threads
+        .resize_with(lanes.values().max().map_or(0, |lane| lane + 1), Thread::default);
     let mut ordering = Ordering::default();
-    let start_ns = steps.first().map_or(0, |step| step.begin_ns);
-    plan.most_open = most_open(&steps, &simulation.files);
-    for step in steps {
-        let lane = lanes[&step.tid];
-        if plan.threads.len() <= lane {
-            plan.threads.resize_with(lane + 1, Thread::default);
+    let mut open = OpenAtOnce::default();
+    let mut start_ns = None;
+    // From the end, so that the memory of those that are done is given back.
+    calls.reverse();
+    while let Some(call) = calls.pop() {
+        if calls.len().is_multiple_of(GIVEN_BACK) {
+            calls.shrink_to_fit();
         }
+        let Some(mut step) = simulation.step(&call) else {
+            continue;
+        };
+        if order == Order::Threads {
+            at_recorded_offset(&mut step);
+        }
+        let start_ns = *start_ns.get_or_insert(step.begin_ns);
+        let lane = lanes[&step.tid];
         let thread = &mut plan.threads[lane];
         if thread.actions.is_empty() {
             thread.tid = step.tid;
@@ -90,6 +96,7 @@ pub fn plan(
         let mut action = step.action;
         action.begin_ns = step.begin_ns - start_ns;
         action.took_ns = step.end_ns - step.begin_ns;
+        open.uses(&action);
         thread.actions.push(action);
         let timed = Timed {
             thread: lane as u32,
@@ -97,10 +104,14 @@ pub fn plan(
             begin_ns: step.begin_ns,
             end_ns: step.end_ns,
         };
-        let uses = uses(step.uses, order, &is_changed);
-        let edges = ordering.edges(timed, &uses);
+        let edges = ordering.edges(timed, &uses(step.uses, order));
         plan.add_edges(lane, number, edges);
     }
+    drop(ordering);
+    plan.leave_out_idle_threads();
+    plan.prepared = simulation.prepared();
+    plan.needed = simulation.needed(root_count);
+    plan.most_open = open.most(&simulation.files);
     plan.left_out = simulation.left_out;
     for (op, calls) in loaded.under_way {
         *plan.left_out.entry((op, does::Why::UnderWay)).or_default() += calls;
@@ -115,7 +126,7 @@ pub fn plan(
 }
 
 /// What decides the order of a call.
-fn uses(uses: Vec<(Resource, bool)>, order: Order, is_changed: &impl Fn(u32) -> bool) -> Vec<(Resource, bool)> {
+fn uses(uses: Vec<(Resource, bool)>, order: Order) -> Vec<(Resource, bool)> {
     let mut uses = match order {
         Order::Total => vec![(Resource::All, true)],
         // An open file has to be open.
@@ -125,10 +136,6 @@ fn uses(uses: Vec<(Resource, bool)>, order: Order, is_changed: &impl Fn(u32) -> 
             .collect(),
         Order::Files => uses,
     };
-    uses.retain(|(resource, _)| match resource {
-        Resource::Name(slot) => is_changed(*slot),
-        _ => true,
-    });
     uses.sort_by_key(|(resource, is_exclusive)| (key(*resource), !*is_exclusive));
     uses.dedup_by_key(|(resource, _)| *resource);
     uses
@@ -164,12 +171,11 @@ fn at_recorded_offset(step: &mut Step) {
 }
 
 /// Which thread of the replay makes the calls of each recorded one. Beyond [`MOST_THREADS`], recorded threads that never
-/// overlapped share one.
-fn lanes(steps: &[Step]) -> Result<BTreeMap<u32, usize>, Impossible> {
+fn lanes(calls: &[Recorded]) -> Result<HashMap<u32, usize>, Impossible> {
     let mut spans: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-    for step in steps {
-        let span = spans.entry(step.tid).or_insert((step.begin_ns, step.end_ns));
-        span.1 = span.1.max(step.end_ns);
+    for call in calls.iter().filter(|call| does::does(call.op).is_ok()) {
+        let span = spans.entry(call.tid).or_insert((call.begin_ns, call.end_ns));
+        span.1 = span.1.max(call.end_ns);
     }
     if spans.len() <= MOST_THREADS {
         return Ok(spans.into_keys().enumerate().map(|(lane, tid)| (tid, lane)).collect());
@@ -178,7 +184,7 @@ fn lanes(steps: &[Step]) -> Result<BTreeMap<u32, usize>, Impossible> {
     spans.sort_unstable();
     // Threads of the replay by the end of their last call.
     let mut free: std::collections::BinaryHeap<std::cmp::Reverse<(u64, usize)>> = std::collections::BinaryHeap::new();
-    let mut lanes = BTreeMap::new();
+    let mut lanes = HashMap::new();
     let mut count = 0;
     for (begin, end, tid) in spans {
         let lane = match free.peek() {
@@ -198,25 +204,42 @@ fn lanes(steps: &[Step]) -> Result<BTreeMap<u32, usize>, Impossible> {
     }
 }
 
-/// Open files at the same time, at most, if calls are made in the order of the recording.
-fn most_open(steps: &[Step], files: &[plan::Opened]) -> usize {
-    let mut left: Vec<u32> = files.iter().map(|file| file.uses).collect();
-    let mut open = files.iter().filter(|file| file.found.is_some()).count();
-    let mut most = open;
-    for step in steps {
-        for index in [step.action.file, step.action.file2] {
-            let Some(uses) = left.get_mut(index as usize).filter(|_| index != NONE) else {
-                continue;
-            };
-            if files[index as usize].found.is_none() && *uses == files[index as usize].uses {
-                open += 1;
-                most = most.max(open);
+/// The first and the last call that uses each open file, by their numbers in the order of the recording.
+#[derive(Default)]
+struct OpenAtOnce {
+    calls: u32,
+    spans: Vec<[u32; 2]>,
+}
+
+impl OpenAtOnce {
+    /// Adds the next call.
+    fn uses(&mut self, action: &Action) {
+        for file in [action.file, action.file2].into_iter().filter(|file| *file != NONE) {
+            let index = file as usize;
+            if self.spans.len() <= index {
+                self.spans.resize(index + 1, [self.calls; 2]);
             }
-            *uses = uses.saturating_sub(1);
-            if *uses == 0 {
-                open = open.saturating_sub(1);
-            }
+            self.spans[index][1] = self.calls;
         }
+        self.calls = self.calls.saturating_add(1);
     }
-    most
+
+    /// Open files at the same time, at most, if calls are made in the order of the recording.
+    fn most(self, files: &[plan::Opened]) -> usize {
+        let mut opened: Vec<u32> = Vec::with_capacity(self.spans.len());
+        let mut closed: Vec<u32> = Vec::with_capacity(self.spans.len());
+        for ([first, last], file) in self.spans.into_iter().zip(files) {
+            opened.push(if file.found.is_some() { 0 } else { first });
+            closed.push(last);
+        }
+        opened.sort_unstable();
+        closed.sort_unstable();
+        let mut most = 0;
+        let mut ended = 0;
+        for (begun, at) in opened.into_iter().enumerate() {
+            ended += closed[ended..].iter().take_while(|last| **last < at).count();
+            most = most.max(begun + 1 - ended);
+        }
+        most
+    }
 }

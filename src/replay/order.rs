@@ -45,17 +45,29 @@ pub struct Edge {
     pub number: u32,
 }
 
+/// The last calls of a thread that used a resource with others: the last but one, which has ended, and the last one.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
-    call: Timed,
-    is_exclusive: bool,
+struct Shared {
+    thread: u32,
+    numbers: [u32; 2],
+    ends_ns: [u64; 2],
+}
+
+/// The calls that later ones may have to wait for. Those that another of them waits for are removed.
+#[derive(Debug, Default)]
+struct Entries {
+    exclusive: Vec<Timed>,
+    /// In the order of their threads. They may be many, such as those that look up a name in the same directory, so that they
+    /// are gone through only for an exclusive call.
+    shared: Vec<Shared>,
+    /// All shared ones that ended by then are removed.
+    removed_ns: u64,
 }
 
 /// Makes the edges of calls, which come in the order of their begins.
 #[derive(Debug, Default)]
 pub struct Ordering {
-    /// The calls that later ones may have to wait for. Those that another of them waits for are removed.
-    entries: HashMap<Resource, Vec<Entry>>,
+    entries: HashMap<Resource, Entries>,
     /// By thread: the calls of others that have been made when it comes to its next one.
     made: Vec<HashMap<u32, u32>>,
 }
@@ -66,27 +78,18 @@ impl Ordering {
         let mut edges: Vec<Edge> = Vec::new();
         for (resource, is_exclusive) in uses {
             let entries = self.entries.entry(*resource).or_default();
-            remove_implied(entries, call.begin_ns);
-            for entry in entries.iter() {
-                let has_ended = entry.call.end_ns <= call.begin_ns;
-                if has_ended && (*is_exclusive || entry.is_exclusive) && entry.call.thread != call.thread {
-                    edges.push(Edge {
-                        thread: entry.call.thread,
-                        number: entry.call.number,
-                    });
-                }
-            }
-            remove_older(entries, call.thread);
-            entries.push(Entry {
-                call,
-                is_exclusive: *is_exclusive,
-            });
+            entries.remove_implied(call.begin_ns);
+            entries.edges(call, *is_exclusive, &mut edges);
+            entries.add(call, *is_exclusive);
         }
         self.reduced(call.thread, edges)
     }
 
     /// The last call of each thread, without those that an earlier call of this thread waited for.
     fn reduced(&mut self, thread: u32, mut edges: Vec<Edge>) -> Vec<Edge> {
+        if edges.is_empty() {
+            return edges;
+        }
         let thread = thread as usize;
         if self.made.len() <= thread {
             self.made.resize_with(thread + 1, HashMap::new);
@@ -105,34 +108,82 @@ impl Ordering {
     }
 }
 
-/// Removes what ended before the begin of an exclusive call that had ended by `now_ns` itself, and waited for it.
-fn remove_implied(entries: &mut Vec<Entry>, now_ns: u64) {
-    let ended = entries.iter().enumerate();
-    let exclusive = ended.filter(|(_, entry)| entry.is_exclusive && entry.call.end_ns <= now_ns);
-    let Some((last, begin_ns)) = exclusive
-        .map(|(index, entry)| (index, entry.call.begin_ns))
-        .max_by_key(|(_, begin_ns)| *begin_ns)
-    else {
-        return;
-    };
-    let mut index = 0;
-    entries.retain(|entry| {
-        index += 1;
-        index - 1 == last || entry.call.end_ns > begin_ns
-    });
-}
+impl Entries {
+    /// Removes what ended before the begin of an exclusive call that had ended by `now_ns` itself, and waited for it.
+    fn remove_implied(&mut self, now_ns: u64) {
+        let ended = self.exclusive.iter().enumerate();
+        let ended = ended.filter(|(_, entry)| entry.end_ns <= now_ns);
+        let Some((last, begin_ns)) = ended
+            .map(|(index, entry)| (index, entry.begin_ns))
+            .max_by_key(|(_, begin_ns)| *begin_ns)
+        else {
+            return;
+        };
+        let mut index = 0;
+        self.exclusive.retain(|entry| {
+            index += 1;
+            index - 1 == last || entry.end_ns > begin_ns
+        });
+        // Calls that began later ended later.
+        if begin_ns > self.removed_ns {
+            self.shared.retain(|entry| entry.ends_ns[1] > begin_ns);
+            self.removed_ns = begin_ns;
+        }
+    }
 
-/// Removes all entries of a thread that begins another call but the last one, and the last exclusive one: these have
-/// ended, and imply those before them.
-fn remove_older(entries: &mut Vec<Entry>, thread: u32) {
-    let last = |is_kind: fn(&Entry) -> bool| {
-        let own = entries
-            .iter()
-            .filter(|entry| entry.call.thread == thread && is_kind(entry));
-        own.map(|entry| entry.call.number).max()
-    };
-    let kept = [last(|_| true), last(|entry| entry.is_exclusive)];
-    entries.retain(|entry| entry.call.thread != thread || kept.contains(&Some(entry.call.number)));
+    fn edges(&self, call: Timed, is_exclusive: bool, edges: &mut Vec<Edge>) {
+        let has_ended = |entry: &&Timed| entry.end_ns <= call.begin_ns && entry.thread != call.thread;
+        let exclusive = self.exclusive.iter().filter(has_ended);
+        edges.extend(exclusive.map(|entry| Edge {
+            thread: entry.thread,
+            number: entry.number,
+        }));
+        if !is_exclusive {
+            return;
+        }
+        for entry in self.shared.iter().filter(|entry| entry.thread != call.thread) {
+            let mut ended = entry.numbers.iter().zip(entry.ends_ns).rev();
+            let last = ended.find(|(_, end_ns)| *end_ns <= call.begin_ns && *end_ns > self.removed_ns);
+            edges.extend(last.map(|(number, _)| Edge {
+                thread: entry.thread,
+                number: *number,
+            }));
+        }
+    }
+
+    /// Adds a call. Those of its thread have ended: the last one implies those before it.
+    fn add(&mut self, call: Timed, is_exclusive: bool) {
+        if is_exclusive {
+            let own = self.exclusive.iter().filter(|entry| entry.thread == call.thread);
+            let last = own.map(|entry| entry.number).max();
+            self.exclusive
+                .retain(|entry| entry.thread != call.thread || Some(entry.number) == last);
+            if self.exclusive.is_empty() {
+                // Most resources are used by one call at a time, and there are very many.
+                self.exclusive.reserve_exact(1);
+            }
+            self.exclusive.push(call);
+            return;
+        }
+        match self.shared.binary_search_by_key(&call.thread, |entry| entry.thread) {
+            Ok(index) => {
+                let entry = &mut self.shared[index];
+                entry.numbers = [entry.numbers[1], call.number];
+                entry.ends_ns = [entry.ends_ns[1], call.end_ns];
+            }
+            Err(index) => {
+                if self.shared.is_empty() {
+                    self.shared.reserve_exact(1);
+                }
+                let entry = Shared {
+                    thread: call.thread,
+                    numbers: [call.number; 2],
+                    ends_ns: [call.end_ns; 2],
+                };
+                self.shared.insert(index, entry);
+            }
+        }
+    }
 }
 
 #[cfg(test)]

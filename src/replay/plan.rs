@@ -149,6 +149,26 @@ impl Plan {
             .unwrap_or(0)
     }
 
+    /// Removes threads without calls; no call waits for one of theirs.
+    pub(super) fn leave_out_idle_threads(&mut self) {
+        let mut left = 0;
+        let numbers: Vec<u32> = self
+            .threads
+            .iter()
+            .map(|thread| {
+                left += u32::from(!thread.actions.is_empty());
+                left.saturating_sub(1)
+            })
+            .collect();
+        if left as usize == self.threads.len() {
+            return;
+        }
+        self.threads.retain(|thread| !thread.actions.is_empty());
+        for edge in &mut self.edges {
+            edge.thread = numbers[edge.thread as usize];
+        }
+    }
+
     pub(super) fn add_edges(&mut self, thread: usize, number: usize, edges: Vec<Edge>) {
         let from = u32::try_from(self.edges.len()).unwrap_or(u32::MAX);
         let count = u16::try_from(edges.len()).unwrap_or(u16::MAX);

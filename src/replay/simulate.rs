@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::does::{Does, Why, does};
 use super::flags;
-use super::load::{Loaded, Recorded};
+use super::load::{Defined, Loaded, Recorded};
 use super::order::Resource;
 use super::path::{self, Components, Mounts, Refused, Roots, Spot};
 use super::plan::{Action, Opened, Prepared, What};
@@ -13,7 +13,7 @@ use super::ranges::Ranges;
 use super::tree::{Kind, NodeId, SlotId, State, Tree};
 use super::working::Working;
 use crate::model::ids::{Op, PathKind};
-use crate::model::record::{FileNumber, GivenPath, OpenFile};
+use crate::model::record::{FileNumber, GivenPath};
 
 /// Numbers of errors (include/uapi/asm-generic/errno-base.h, errno.h).
 mod errno {
@@ -69,7 +69,7 @@ pub(super) struct Simulation<'a> {
     roots: &'a Roots,
     mounts: Mounts,
     machine: String,
-    definitions: HashMap<FileNumber, OpenFile>,
+    definitions: HashMap<FileNumber, Defined>,
     working: Working,
     /// Calls that change owners are replayed.
     owners: bool,
@@ -339,7 +339,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// The path of an open file, if it is a regular file or directory that keeps data.
-    fn replayable(&self, definition: &OpenFile) -> Result<Components, Why> {
+    fn replayable(&self, definition: &Defined) -> Result<Components, Why> {
         if ![REGULAR, FOLDER, 0].contains(&(definition.mode & TYPE)) || path::is_pseudo(&definition.file_system) {
             return Err(Why::NotAFile);
         }
@@ -356,7 +356,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// The node and spot of a path that existed when it was used, with its definition.
-    fn discovered(&mut self, looked: &Looked, definition: &OpenFile) -> (NodeId, u32) {
+    fn discovered(&mut self, looked: &Looked, definition: &Defined) -> (NodeId, u32) {
         let spot = self.spot(&looked.path);
         let Some(slot) = looked.last else {
             return (super::tree::ROOT, spot);
@@ -377,7 +377,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Learns from a definition what a node is, and what it was at the start.
-    fn define(&mut self, node: NodeId, definition: &OpenFile) {
+    fn define(&mut self, node: NodeId, definition: &Defined) {
         if let Some(inode) = identity(definition) {
             self.inodes.insert(inode, node);
         }
@@ -458,7 +458,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// The node of a name that was opened successfully, and whether the call made it.
-    fn opened(&mut self, slot: SlotId, flags: u32, definition: Option<&OpenFile>) -> (NodeId, bool) {
+    fn opened(&mut self, slot: SlotId, flags: u32, definition: Option<&Defined>) -> (NodeId, bool) {
         let creates = flags & flags::CREATE != 0;
         let is_empty = definition.is_some_and(|file| file.size == 0);
         let is_made = match self.tree.state(slot) {
@@ -495,7 +495,7 @@ impl<'a> Simulation<'a> {
         step: &mut Step,
         node: NodeId,
         flags: u32,
-        definition: Option<&OpenFile>,
+        definition: Option<&Defined>,
     ) {
         let index = self.files.len() as u32;
         self.files.push(Opened {
@@ -915,7 +915,7 @@ fn what(node: &super::tree::Node) -> What {
 }
 
 /// Device and inode.
-fn identity(definition: &OpenFile) -> Option<(u32, u32, u64)> {
+fn identity(definition: &Defined) -> Option<(u32, u32, u64)> {
     definition.inode.map(|inode| (inode.major, inode.minor, inode.number))
 }
 

@@ -89,8 +89,6 @@ pub struct Slot {
     pub name: Box<str>,
     pub at_start: State,
     pub now: State,
-    /// A call made, removed or renamed what it leads to.
-    pub is_changed: bool,
 }
 
 #[derive(Debug)]
@@ -155,7 +153,6 @@ impl Tree {
             name: name.into(),
             at_start: State::Unseen,
             now: State::Unseen,
-            is_changed: false,
         });
         self.node_mut(parent).children.insert(name.into(), new);
         new
@@ -236,7 +233,6 @@ impl Tree {
         if entry.at_start == State::Unseen {
             entry.at_start = State::Absent;
         }
-        entry.is_changed = true;
         let before = entry.now;
         entry.now = State::Absent;
         if let State::Is(before) = before
