@@ -1,0 +1,238 @@
+//! How fast a replay reads a long recording, and what memory and disk that takes.
+//!
+//! The recording has calls, processes and open files in the proportions of one of a busy server: 55 million calls of 19,000
+//! processes on 4 million open files of half a million paths. `IOSB_CALLS`, for measuring in a release build: so many calls;
+//! else a hundredth.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use iostackbreakdown::model::ids::{Op, PathKind};
+use iostackbreakdown::model::record::{Call, GivenPath, OpenFile, Paths, Records, Thread};
+use iostackbreakdown::model::recording::{Meta, Names};
+use iostackbreakdown::model::report::slow::{CallPath, Inode};
+use iostackbreakdown::recording::{Limits, Recording, Unneeded, Writer};
+use iostackbreakdown::replay::load::{Loaded, Selection};
+use iostackbreakdown::replay::order::Order;
+use iostackbreakdown::replay::path::Roots;
+use iostackbreakdown::replay::plan;
+
+/// Calls of a hundredth of that server.
+const CALLS: u64 = 550_000;
+/// Calls of a process, of an open file, and open files of a path.
+const OF_PROCESS: u64 = 55_000_000 / 19_000;
+const OF_FILE: u64 = 14;
+const OPENS: u64 = 8;
+/// Processes at the same time.
+const AT_ONCE: u64 = 16;
+/// Nanoseconds from one call of a process to its next one.
+const GAP: u64 = 40_000;
+const BEGAN: u64 = 1_000_000_000;
+/// Records of a batch.
+const BATCH: usize = 8192;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+/// The calls of one open file, the number of which is `number`, and what defines it.
+fn open_file(records: &mut Records, number: u64, pid: u32, begin: u64, paths: u64, random: &mut Random) {
+    let path = random.below(paths);
+    let text = format!("/srv/data/{:03}/table-{path}.dat", path % 1000);
+    let mut at = begin;
+    let calls = &mut records.calls;
+    let mut call = |op, value: i64, range: Option<(u64, u64)>, random: &mut Random| {
+        at += GAP / 2 + random.below(GAP);
+        let took = 400 + random.below(GAP / 4);
+        calls.push(Call {
+            tid: pid,
+            pid,
+            begin_ns: at,
+            end_ns: Some(at + took),
+            cpus: [random.below(AT_ONCE) as u16; 2],
+            op,
+            value,
+            files: [number as u32, 0],
+            fd: Some(3),
+            offset: range.map(|(offset, _)| offset),
+            size: range.map(|(_, size)| size),
+            ..Call::default()
+        });
+        calls.len() - 1
+    };
+    let opened = call(Op::Openat, 3, None, random);
+    call(Op::Fstat, 0, None, random);
+    for _ in 0..OF_FILE - 4 {
+        let op = [Op::Pread64, Op::Pread64, Op::Pwrite64, Op::Read][random.below(4) as usize];
+        let size = 512 << random.below(5);
+        call(op, size, Some((random.below(256) * 4096, size.unsigned_abs())), random);
+    }
+    call(Op::Fdatasync, 0, None, random);
+    call(Op::Close, 0, None, random);
+    let first = &mut records.calls[opened];
+    first.extra = 2;
+    first.paths = Some(Box::new(Paths {
+        first: Some(GivenPath {
+            text: text.clone(),
+            base: 0,
+        }),
+        second: None,
+    }));
+    let at_ns = first.begin_ns + 100;
+    records.files.push(OpenFile {
+        number: number as u32,
+        at_ns,
+        inode: Some(Inode {
+            number: path + 100,
+            major: 8,
+            minor: 1,
+        }),
+        mode: 0o100_644,
+        links: 1,
+        size: 2 << 20,
+        blocks: 4096,
+        flags: 2,
+        path: Some(CallPath {
+            kind: PathKind::Whole,
+            text,
+        }),
+        ..OpenFile::default()
+    });
+}
+
+/// Writes a recording with so many calls, or a few more. Returns how many.
+fn write(path: &Path, calls: u64) -> u64 {
+    let meta = Meta {
+        schema: 1,
+        has_records: true,
+        host: "db7".to_owned(),
+        kernel: "6.1.0".to_owned(),
+        machine: "x86_64".to_owned(),
+        ..Meta::default()
+    };
+    let mut writer = Writer::create(path, meta, Names::Full, Limits::default()).unwrap();
+    let mut random = Random(88_172_645_463_325_252);
+    let paths = (calls / OF_FILE / OPENS).max(1);
+    let (mut made, mut number, mut round, mut now) = (0, 0, 0, BEGAN);
+    let mut records = Records::default();
+    while made < calls {
+        for slot in 0..AT_ONCE {
+            // Each slot is of one process after the other.
+            let pid = 1000 + slot + AT_ONCE * (round * OF_FILE / OF_PROCESS);
+            number += 1;
+            if round == 0 || pid != 1000 + slot + AT_ONCE * ((round - 1) * OF_FILE / OF_PROCESS) {
+                records.threads.push(Thread {
+                    at_ns: now,
+                    pid: pid as u32,
+                    tid: pid as u32,
+                    comm: "worker".to_owned(),
+                    ..Thread::default()
+                });
+            }
+            open_file(&mut records, number, pid as u32, now, paths, &mut random);
+            made += OF_FILE;
+        }
+        round += 1;
+        now += (OF_FILE + 2) * GAP * 3 / 2;
+        if records.calls.len() >= BATCH || made >= calls {
+            let mut batch = std::mem::take(&mut records);
+            batch.calls.sort_by_key(|call| call.end_ns);
+            writer.records(batch, now).unwrap();
+            writer.tick(now).unwrap();
+        }
+    }
+    writer.end("test", now).unwrap();
+    made
+}
+
+fn bytes_of(path: &Path) -> u64 {
+    let state = fs::symlink_metadata(path).unwrap();
+    if !state.is_dir() {
+        return state.len();
+    }
+    let entries = fs::read_dir(path).unwrap();
+    entries.map(|entry| bytes_of(&entry.unwrap().path())).sum()
+}
+
+/// The most memory that this process has had, in bytes.
+fn memory() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+/// Makes the plan of the recording, and prints `calls nanoseconds bytes threads`.
+#[test]
+#[ignore = "what the test below runs in a process of its own"]
+fn load() {
+    let path = PathBuf::from(std::env::var_os("IOSB_WORK").expect("the test below runs it"));
+    let before = memory();
+    let begun = Instant::now();
+    let recording = Recording::open(&path).unwrap();
+    let mut loaded = Loaded::new(Selection::default());
+    let batches = recording.batches(None, None);
+    for batch in batches.without(&[Unneeded::Waits, Unneeded::Requests, Unneeded::Sleeps]) {
+        loaded.take(batch);
+    }
+    loaded.finish();
+    let (read, of_reading) = (begun.elapsed(), memory());
+    let plan = plan(loaded, recording.meta(), &Roots::new(Vec::new()), 1, Order::Files).unwrap();
+    let took = begun.elapsed();
+    println!(
+        "loaded: {} {} {} {} {} {}",
+        plan.calls(),
+        read.as_nanos(),
+        of_reading - before,
+        took.as_nanos(),
+        memory() - before,
+        plan.files.len()
+    );
+}
+
+#[test]
+fn a_long_recording_is_small_and_is_loaded_in_little_memory() {
+    let calls = std::env::var("IOSB_CALLS").map_or(CALLS, |calls| calls.parse().unwrap());
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("replay-scale-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("x.iosb");
+    let made = write(&path, calls);
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "load", "--ignored", "--nocapture"])
+        .env("IOSB_WORK", &path)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text
+        .lines()
+        .find_map(|line| line.split_once("loaded: ").map(|(_, rest)| rest));
+    let line = line.unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)));
+    let numbers: Vec<u64> = line.split_whitespace().map(|number| number.parse().unwrap()).collect();
+    let [planned, read_ns, of_reading, took_ns, memory, files] = numbers[..] else {
+        panic!("{line}");
+    };
+    let disk = bytes_of(&path);
+    fs::remove_dir_all(&folder).unwrap();
+    let each = |bytes: u64| bytes as f64 / made as f64;
+    let rate = |ns: u64| made as f64 / ns as f64 * 1e3;
+    println!(
+        "{made} calls, {files} open files: {:.1} bytes of disk a call; read at {:.2} M/s in {:.1} bytes a call; planned at {:.2} M/s in {:.1} bytes a call",
+        each(disk),
+        rate(read_ns),
+        each(of_reading),
+        rate(took_ns),
+        each(memory)
+    );
+    assert_eq!((planned, files), (made, made / OF_FILE));
+    assert!(each(disk) <= 20.0, "{disk} bytes of disk");
+    assert!(each(memory) <= 280.0, "{memory} bytes of memory");
+}
