@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::names::{FileKey, Names};
 use super::order::InOrder;
+use super::quick::QuickMap;
 use crate::model::ids::{Op, Origin};
 use crate::model::record::{AsyncCall, Call, FileNumber, Records, Request};
 use crate::model::report::records::{
@@ -24,11 +25,11 @@ const COMMON: u128 = 1;
 pub struct Access {
     order: InOrder<One>,
     /// The index of each file in `files`.
-    known: HashMap<FileKey, u32>,
+    known: QuickMap<FileKey, u32>,
     files: Vec<File>,
-    streams: HashMap<(u32, u32), Stream>,
+    streams: QuickMap<(u32, u32), Stream>,
     /// The latest direct access of each thread.
-    direct: HashMap<u32, Direct>,
+    direct: QuickMap<u32, Direct>,
     /// Direct accesses that workers of io_uring attempt, or may.
     attempted: Vec<Direct>,
     without_file: u64,

@@ -2,11 +2,12 @@
 //!
 //! They are the differences of two snapshots, so that everything that is made of snapshots can be made of records.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use super::groups::{GroupKey, is_of_kernel};
 use super::lost::LostRecords;
 use super::names::Names;
+use super::quick::{Quick, QuickMap};
 use super::run::IN_RECORDS;
 use super::slow::{errno_of, slow_call};
 use super::waited::{OUT_OF_ORDER, Undecided};
@@ -57,7 +58,7 @@ pub struct Counters {
     ends_ns: VecDeque<u64>,
     undecided: Undecided<NotWaited>,
     slow: Vec<(u64, SlowCall)>,
-    groups: HashMap<GroupKey, ()>,
+    groups: HashSet<GroupKey, Quick>,
     /// The latest end of a record.
     now_ns: u64,
     /// Records whose interval had been taken when they arrived.
@@ -97,7 +98,7 @@ struct NotWaited {
 #[derive(Debug, Default)]
 pub struct Interval {
     sums: Sums,
-    groups: HashMap<GroupKey, Sums>,
+    groups: QuickMap<GroupKey, Sums>,
     lost: LostRecords,
     /// Calls whose rows could not be read.
     pub without_rows: u64,
@@ -186,7 +187,7 @@ impl Counters {
             ends_ns: wanted.ends_ns.into(),
             undecided: Undecided::default(),
             slow: Vec::new(),
-            groups: HashMap::new(),
+            groups: HashSet::default(),
             now_ns: 0,
             after_end: 0,
         }
@@ -357,13 +358,13 @@ impl Counters {
 
     /// The group, unless there is no room for it.
     fn with_room(&mut self, key: GroupKey) -> GroupKey {
-        if self.groups.contains_key(&key) || key == GroupKey::None {
+        if self.groups.contains(&key) || key == GroupKey::None {
             return key;
         }
         if self.groups.len() >= GROUPS {
             return GroupKey::NoRoom;
         }
-        self.groups.insert(key.clone(), ());
+        self.groups.insert(key.clone());
         key
     }
 }

@@ -9,6 +9,7 @@ pub mod lost;
 pub mod moment;
 pub mod names;
 pub mod order;
+pub mod quick;
 pub mod run;
 pub mod seeks;
 pub mod slow;

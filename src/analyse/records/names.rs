@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
+use super::quick::QuickMap;
 use crate::model::over_time::OverTime;
 use crate::model::record::{Call, FileNumber, Records, Request, Thread};
 use crate::model::recording::Meta;
@@ -18,10 +19,10 @@ const MOST_PARENTS: usize = 64;
 /// The definitions that were seen so far.
 #[derive(Debug, Default)]
 pub struct Names {
-    files: HashMap<FileNumber, FileKey>,
+    files: QuickMap<FileNumber, FileKey>,
     paths: HashMap<FileKey, CallPath>,
     processes: HashMap<u32, Process>,
-    threads: HashMap<u32, OverTime<ThreadName>>,
+    threads: QuickMap<u32, OverTime<ThreadName>>,
     disks: HashMap<[u32; 2], (String, Option<u64>)>,
     /// The whole disk of each partition.
     whole: HashMap<[u32; 2], [u32; 2]>,
@@ -131,6 +132,9 @@ impl Names {
     /// Whether a call is selected. One on two files is if either is.
     #[must_use]
     pub fn selects_call(&self, call: &Call) -> bool {
+        if self.selection.is_all() {
+            return true;
+        }
         let at_ns = call.end_ns.unwrap_or(call.begin_ns);
         let [first, second] = call.files;
         self.selects(call.pid, call.tid, self.key(first), at_ns)
