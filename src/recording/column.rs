@@ -1,5 +1,6 @@
 //! Rows as Arrow arrays, and back.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::builder::{StringBuilder, UInt16Builder};
@@ -104,6 +105,10 @@ fn numbers<T: ArrowPrimitiveType, I: Iterator<Item = Option<T::Native>>>(values:
     Arc::new(values.collect::<PrimitiveArray<T>>())
 }
 
+/// Rows whose columns are set before those of others, so that they stay in the cache of the CPU meanwhile: a call has some
+/// 300 bytes.
+const ROWS_AT_ONCE: usize = 64;
+
 /// What a batch of a file has for a column that is known.
 enum Source<'a> {
     Time(&'a PrimitiveArray<TimestampNanosecondType>),
@@ -120,32 +125,31 @@ enum Source<'a> {
 }
 
 impl Source<'_> {
-    /// Appends the cell of each row. A text that is longer than `longest` bytes is refused.
-    fn cells<'a>(&'a self, longest: usize, context: &Context, cells: &mut Vec<Cell<'a>>) {
+    /// Appends the cell of each of these rows. A text that is longer than `longest` bytes is refused.
+    fn cells<'a>(&'a self, rows: Range<usize>, longest: usize, context: &Context, cells: &mut Vec<Cell<'a>>) {
         let number = Cell::Number;
         let signed = Cell::Signed;
         match self {
-            Self::Time(array) => each(*array, cells, |row| {
+            Self::Time(array) => each(*array, rows, cells, |row| {
                 number(context.clocks.monotonic_ns(array.value(row)))
             }),
-            Self::U64(array) => each(*array, cells, |row| number(array.value(row))),
-            Self::U32(array) => each(*array, cells, |row| number(array.value(row).into())),
-            Self::U16(array) => each(*array, cells, |row| number(array.value(row).into())),
-            Self::I64(array) => each(*array, cells, |row| signed(array.value(row))),
-            Self::I32(array) => each(*array, cells, |row| signed(array.value(row).into())),
-            Self::Flag(array) => each(*array, cells, |row| number(array.value(row).into())),
-            Self::Text(array) => each(*array, cells, |row| match array.value(row) {
+            Self::U64(array) => each(*array, rows, cells, |row| number(array.value(row))),
+            Self::U32(array) => each(*array, rows, cells, |row| number(array.value(row).into())),
+            Self::U16(array) => each(*array, rows, cells, |row| number(array.value(row).into())),
+            Self::I64(array) => each(*array, rows, cells, |row| signed(array.value(row))),
+            Self::I32(array) => each(*array, rows, cells, |row| signed(array.value(row).into())),
+            Self::Flag(array) => each(*array, rows, cells, |row| number(array.value(row).into())),
+            Self::Text(array) => each(*array, rows, cells, |row| match array.value(row) {
                 text if text.len() > longest => Cell::Refused,
                 text => Cell::Text(text),
             }),
-            Self::Word(keys, words) => each(*keys, cells, |row| word(keys.value(row).into(), words)),
-            Self::SmallWord(keys, words) => each(*keys, cells, |row| word(keys.value(row).into(), words)),
+            Self::Word(keys, words) => each(*keys, rows, cells, |row| word(keys.value(row).into(), words)),
+            Self::SmallWord(keys, words) => each(*keys, rows, cells, |row| word(keys.value(row).into(), words)),
         }
     }
 }
 
-fn each<'a>(array: &'a dyn Array, cells: &mut Vec<Cell<'a>>, cell: impl Fn(usize) -> Cell<'a>) {
-    let rows = 0..array.len();
+fn each<'a>(array: &'a dyn Array, rows: Range<usize>, cells: &mut Vec<Cell<'a>>, cell: impl Fn(usize) -> Cell<'a>) {
     match array.nulls() {
         None => cells.extend(rows.map(cell)),
         Some(_) if array.null_count() == array.len() => cells.extend(rows.map(|_| Cell::Null)),
@@ -215,13 +219,17 @@ pub fn rows<R: Table>(batch: &RecordBatch, context: &Context) -> Result<Vec<Opti
             source.ok_or_else(|| format!("column {} has another type", column.name))?,
         ));
     }
-    let mut rows: Vec<Option<R>> = Vec::new();
-    rows.resize_with(batch.num_rows(), || Some(R::blank()));
-    let mut cells = Vec::with_capacity(batch.num_rows());
-    for (set, source) in &columns {
-        cells.clear();
-        source.cells(longest, context, &mut cells);
-        set(&mut rows, &cells, context);
+    let mut rows: Vec<Option<R>> = Vec::with_capacity(batch.num_rows());
+    let mut cells = Vec::with_capacity(ROWS_AT_ONCE);
+    while rows.len() < batch.num_rows() {
+        let from = rows.len();
+        let to = batch.num_rows().min(from + ROWS_AT_ONCE);
+        rows.resize_with(to, || Some(R::blank()));
+        for (set, source) in &columns {
+            cells.clear();
+            source.cells(from..to, longest, context, &mut cells);
+            set(&mut rows[from..], &cells, context);
+        }
     }
     Ok(rows)
 }
