@@ -14,6 +14,7 @@
 //!
 //! [`Recording`] reads one, [`Writer`] writes one as it arises, [`Ring`] keeps the last part of a run until it is written, and [`Replayed`] is the run that was recorded as a source of reports.
 
+mod ahead;
 mod column;
 mod file;
 mod names;
@@ -37,6 +38,7 @@ use crate::model::recording::{Damage, End, Meta, SCHEMA, Segment};
 
 use self::table::Context;
 
+pub use self::ahead::Ahead;
 pub use self::names::Namer;
 pub use self::read::{Batches, Unneeded};
 pub use self::ring::{Kept, Ring, RingLimits};

@@ -300,7 +300,7 @@ fn check(path: &Path, known: &SegmentFile) -> Result<(), String> {
 }
 
 /// A table, at some batch.
-trait Cursor {
+trait Cursor: Send {
     /// The time by which its next batch is ordered; `None`: there is no more.
     fn key(&mut self) -> Option<u64>;
     /// Appends the rows of the next batch that are in the span.

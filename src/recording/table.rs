@@ -155,7 +155,7 @@ impl Context {
 }
 
 /// A table.
-pub trait Table: Sized + Clone + 'static {
+pub trait Table: Sized + Clone + Send + 'static {
     /// Of its file, without `.arrow`.
     const NAME: &'static str;
     /// The kind of records; `None`: it has others.

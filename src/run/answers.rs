@@ -44,7 +44,7 @@ pub fn answers(from: &Path, part: &Part, questions: &Questions, options: &Option
     let mut counted = 0;
     let mut shown = Paced::new(options.measure.talk != Talk::Quiet);
     let batches = recording.batches(Some(span.from_ns), Some(span.to_ns));
-    for records in batches.without(&[Unneeded::Waits, Unneeded::Sleeps]) {
+    for records in batches.without(&[Unneeded::Waits, Unneeded::Sleeps]).ahead() {
         counted += records.len() as u64;
         answers.take(&records);
         shown.show(|| format!("reading: {} records", thousands(counted)));

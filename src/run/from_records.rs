@@ -18,7 +18,7 @@ use crate::model::run_info::RunInfo;
 use crate::model::selection::Selection;
 use crate::model::snapshot::{OpCounters, Snapshot, StackCounters};
 use crate::number::thousands;
-use crate::recording::{Batches, Recording, Replayed, Span, Unneeded};
+use crate::recording::{Ahead, Recording, Replayed, Span, Unneeded};
 use crate::source::{Item, Source, SourceError, Until};
 use crate::view::text::records::missing;
 
@@ -52,7 +52,7 @@ pub struct FromRecords {
     /// As the reports describe it.
     info: RunInfo,
     recording: Recording,
-    batches: Batches,
+    batches: Ahead,
     names: Names,
     counters: Counters,
     totals: Totals,
@@ -115,7 +115,10 @@ impl FromRecords {
         };
         let until_ns = ends_ns.last().map_or(from_ns, |last| last.saturating_add(BEYOND));
         let mut source = Self {
-            batches: recording.batches(Some(from_ns), Some(until_ns)).without(unneeded),
+            batches: recording
+                .batches(Some(from_ns), Some(until_ns))
+                .without(unneeded)
+                .ahead(),
             counters: Counters::new(&info, wanted),
             totals: Totals::new(&info, wish.by),
             kinds: kinds(&info, names.selection(), wish.by),
