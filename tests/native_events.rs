@@ -1,14 +1,17 @@
 //! Records of calls and requests on this kernel: each is there once, or its loss is. Run it as root.
 
+#[path = "records/folder.rs"]
+mod folder;
 mod records;
 
 use std::ffi::CString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use folder::Folder;
 use iostackbreakdown::model::ids::Layer;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -20,25 +23,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const CALLS: u64 = 40_000;
 const THREADS: u64 = 8;
 
-struct Folder(PathBuf);
-
 impl Folder {
-    fn new(name: &str) -> Self {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("events-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("data"), vec![7; 64 << 10]).unwrap();
-        Self(folder)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    fn text(&self, name: &str) -> String {
-        self.path(name).to_str().unwrap().to_owned()
-    }
-
     /// Records this process while `work` runs.
     fn recorded(&self, arguments: &[&str], work: impl FnOnce(&Tool)) -> Recorded {
         let recording = self.path("x.iosb");
@@ -47,12 +32,6 @@ impl Folder {
         work(&tool);
         tool.end();
         Recorded::open(&recording).unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -103,7 +82,7 @@ fn turn() -> std::sync::MutexGuard<'static, ()> {
 #[test]
 fn each_of_many_calls_is_recorded_once() {
     let _turn = turn();
-    let folder = Folder::new("many");
+    let folder = Folder::new("events-many");
     let fd = open(&folder.path("data"), libc::O_RDONLY);
     for arguments in [&["-T", "syscall,blk"][..], &[]] {
         let mut made = Vec::new();
@@ -128,7 +107,7 @@ fn each_of_many_calls_is_recorded_once() {
 #[test]
 fn what_a_small_buffer_has_no_room_for_is_lost_where_it_says() {
     let _turn = turn();
-    let folder = Folder::new("small");
+    let folder = Folder::new("events-small");
     let fd = open(&folder.path("data"), libc::O_RDONLY);
     let mut made = Vec::new();
     let recorded = folder.recorded(&["-T", "syscall", "--buffer", "64k"], |tool| {
@@ -147,7 +126,7 @@ fn what_a_small_buffer_has_no_room_for_is_lost_where_it_says() {
 #[test]
 fn paths_offsets_and_arguments_are_those_of_the_calls() {
     let _turn = turn();
-    let folder = Folder::new("paths");
+    let folder = Folder::new("events-paths");
     let c = |name: &str| CString::new(folder.path(name).as_os_str().as_bytes()).unwrap();
     let (old, new, long) = (c("old"), c("new"), "x/../".repeat(100) + "data");
     fs::create_dir(folder.path("x")).unwrap();
@@ -231,7 +210,7 @@ fn paths_offsets_and_arguments_are_those_of_the_calls() {
 #[test]
 fn calls_on_positions_descriptors_and_mappings_have_all_arguments() {
     let _turn = turn();
-    let folder = Folder::new("positions");
+    let folder = Folder::new("events-positions");
     fs::create_dir(folder.path("root")).unwrap();
     for arguments in [&["-f", "-T", "syscall"][..], &["-f"]] {
         let mut made = None;
@@ -251,10 +230,8 @@ fn calls_on_positions_descriptors_and_mappings_have_all_arguments() {
 fn requests_are_those_of_the_calls_that_submitted_them() {
     const BLOCKS: u64 = 16;
     let _turn = turn();
-    let folder = Folder::new("requests");
+    let folder = Folder::new("events-requests");
     let fd = open(&folder.path("data"), libc::O_RDONLY | libc::O_DIRECT);
-    // SAFETY: takes a descriptor.
-    assert_eq!(unsafe { libc::fsync(fd) }, 0);
     let mut made = Vec::new();
     let recorded = folder.recorded(&[], |_| made = numbered(fd, 0..BLOCKS * 4096, 2, 4096, 4096));
     recorded.has_each(&made, &folder.text("data")).unwrap();
@@ -323,11 +300,9 @@ fn reported(folder: &Folder, arguments: &[&str]) -> serde_json::Value {
 fn direct_reads_into_shared_memory_are_on_the_file_of_their_call() {
     const BLOCKS: usize = 16;
     let _turn = turn();
-    let folder = Folder::new("shared");
+    let folder = Folder::new("events-shared");
     let data = folder.text("data");
     let fd = open(&folder.path("data"), libc::O_RDONLY | libc::O_DIRECT);
-    // SAFETY: takes a descriptor.
-    assert_eq!(unsafe { libc::fsync(fd) }, 0);
     let buffer = Shared::new(4096);
     // SAFETY: takes nothing.
     let own = unsafe { libc::gettid() }.cast_unsigned();
@@ -366,7 +341,7 @@ fn direct_reads_into_shared_memory_are_on_the_file_of_their_call() {
 #[test]
 fn a_call_under_way_at_the_end_has_no_end() {
     let _turn = turn();
-    let folder = Folder::new("open");
+    let folder = Folder::new("events-open");
     let fifo = folder.path("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let reader = fs::File::options().read(true).write(true).open(&fifo).unwrap();

@@ -1,15 +1,17 @@
 //! `--events` on this kernel: each call and request as a line while the run goes on. Run it as root.
 
+#[path = "records/folder.rs"]
+mod folder;
 #[allow(dead_code, reason = "shared with tests of recordings")]
 mod records;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use folder::Folder;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use records::{Made, numbered, open};
@@ -20,23 +22,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const CALLS: u64 = 40_000;
 const THREADS: u64 = 8;
 
-struct Folder(PathBuf);
-
 impl Folder {
-    fn new(name: &str) -> Self {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("lines-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("data"), vec![7; 64 << 10]).unwrap();
-        // Direct reads would write it first.
-        File::open(folder.join("data")).unwrap().sync_all().unwrap();
-        Self(folder)
-    }
-
-    fn text(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-
     /// Starts the tool on this process, with files for what it prints, and waits for its banner.
     fn start(&self, arguments: &[&str]) -> Tool<'_> {
         let out = File::create(self.0.join("out")).unwrap();
@@ -67,12 +53,6 @@ impl Folder {
 
     fn out(&self) -> String {
         fs::read_to_string(self.0.join("out")).unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -160,7 +140,7 @@ fn once_each(offsets: &[u64], lost: u64, calls: u64) {
 #[test]
 fn each_call_is_a_line_of_the_table() {
     let _turn = turn();
-    let folder = Folder::new("table");
+    let folder = Folder::new("lines-table");
     let fd = open(&folder.0.join("data"), libc::O_RDONLY);
     let data = folder.text("data");
     for arguments in [&["--events", "--file", &data][..], &["--events=text"]] {
@@ -182,7 +162,7 @@ fn each_call_is_a_line_of_the_table() {
 #[test]
 fn each_call_is_a_line_of_json_in_the_order_in_which_it_began() {
     let _turn = turn();
-    let folder = Folder::new("json");
+    let folder = Folder::new("lines-json");
     let fd = open(&folder.0.join("data"), libc::O_RDONLY);
     let mut made = Vec::new();
     let (text, _) = folder.printed(&["--events=json"], |_| made = numbered(fd, 0..CALLS, THREADS, 100, 1));
@@ -265,7 +245,7 @@ fn sequential(log: &[Logged], level: &str) -> f64 {
 #[test]
 fn the_log_of_iotracer_has_each_access_at_both_levels() {
     let _turn = turn();
-    let folder = Folder::new("iotracer");
+    let folder = Folder::new("lines-iotracer");
     let data = folder.0.join("data");
     let fd = open(&data, libc::O_RDONLY | libc::O_DIRECT);
     let cached = open(&data, libc::O_RDONLY);
@@ -301,7 +281,7 @@ fn the_log_of_iotracer_has_each_access_at_both_levels() {
 #[test]
 fn each_request_names_its_call() {
     let _turn = turn();
-    let folder = Folder::new("requests");
+    let folder = Folder::new("lines-requests");
     let fd = open(&folder.0.join("data"), libc::O_RDONLY | libc::O_DIRECT);
     let data = folder.text("data");
     let (text, _) = folder.printed(&["--events=json", "--file", &data], |_| {
@@ -341,7 +321,7 @@ fn each_request_names_its_call() {
 #[test]
 fn the_last_lines_are_printed_at_a_signal_and_at_the_end() {
     let _turn = turn();
-    let folder = Folder::new("last");
+    let folder = Folder::new("lines-last");
     let fd = open(&folder.0.join("data"), libc::O_RDONLY);
     let data = folder.text("data");
     let (text, _) = folder.printed(&["--events", "--file", &data, "--last", "5"], |tool| {
@@ -370,7 +350,7 @@ fn the_last_lines_are_printed_at_a_signal_and_at_the_end() {
 #[test]
 fn files_and_directories_select() {
     let _turn = turn();
-    let folder = Folder::new("files");
+    let folder = Folder::new("lines-files");
     fs::create_dir_all(folder.0.join("d/e")).unwrap();
     for name in ["a", "b", "c", "d/x", "d/e/y"] {
         fs::write(folder.0.join(name), name).unwrap();
@@ -414,7 +394,7 @@ fn files_and_directories_select() {
 #[test]
 fn a_reader_that_has_seen_enough_ends_it_quietly() {
     let _turn = turn();
-    let folder = Folder::new("head");
+    let folder = Folder::new("lines-head");
     let fd = open(&folder.0.join("data"), libc::O_RDONLY);
     let mut tool = folder.start_with(&["--events", "-q"], Stdio::piped());
     let mut out = tool.child.stdout.take().unwrap();
@@ -446,7 +426,7 @@ fn a_reader_that_has_seen_enough_ends_it_quietly() {
 fn a_slow_reader_makes_losses_and_no_memory() {
     const MANY: u64 = 300_000;
     let _turn = turn();
-    let folder = Folder::new("slow");
+    let folder = Folder::new("lines-slow");
     let fd = open(&folder.0.join("data"), libc::O_RDONLY);
     let mut tool = folder.start_with(&["--events", "--file", &folder.text("data")], Stdio::piped());
     numbered(fd, 0..MANY, THREADS, 1, 1);
