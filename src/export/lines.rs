@@ -17,7 +17,7 @@ use crate::view::text::number::{percent, thousands, time_each};
 /// Narrower terminals show no size, and times in milliseconds.
 const MEDIUM: usize = 80;
 /// On this width or more, and without a terminal, there is everything.
-const WIDE: usize = 140;
+const WIDE: usize = 150;
 /// Without a terminal, nothing is cut.
 const OP: usize = 17;
 const PROCESS: usize = 24;
@@ -34,12 +34,15 @@ pub struct Lines {
     rows: Vec<String>,
     /// The thread and the begin of the call in the line above.
     above: Option<(u32, u64)>,
+    /// The begin of what is in the line above.
+    began_ns: Option<u64>,
 }
 
 /// The cells of a line.
 #[derive(Debug, Default)]
 struct Cells {
     time: String,
+    delta: String,
     level: &'static str,
     op: String,
     process: String,
@@ -62,6 +65,7 @@ impl Lines {
             width,
             rows: meta.rows.clone(),
             above: None,
+            began_ns: None,
         }
     }
 
@@ -70,6 +74,7 @@ impl Lines {
     pub fn heading(&self) -> String {
         self.line(&Cells {
             time: "TIME".to_owned(),
+            delta: "+DELTA".to_owned(),
             level: "LEVEL",
             op: "OP".to_owned(),
             process: "PROCESS".to_owned(),
@@ -112,8 +117,10 @@ impl Lines {
                 return None;
             }
         };
+        let before_ns = self.began_ns.replace(at_ns);
         Some(self.line(&Cells {
             time: self.time(at_ns),
+            delta: maybe(before_ns, |before_ns| delta(before_ns, at_ns)),
             ..cells
         }))
     }
@@ -261,6 +268,7 @@ impl Lines {
     fn line(&self, cells: &Cells) -> String {
         let Cells {
             time,
+            delta,
             level,
             op,
             process,
@@ -288,7 +296,8 @@ impl Lines {
             }
             _ => {
                 let (op, process) = (cell(op, OP), cell(process, PROCESS));
-                format!("{time:<15} {level:<5} {op:<OP$} {process:<PROCESS$} {offset:>15} {size:>9} {took:>8} ")
+                let begin = format!("{time:<15} {delta:>9} {level:<5} {op:<OP$} {process:<PROCESS$}");
+                format!("{begin} {offset:>15} {size:>9} {took:>8} ")
             }
         };
         let rest = match (how.as_str(), file.as_str()) {
@@ -324,7 +333,14 @@ fn shortened_end(rest: &str, how: &str, file: &str, room: usize) -> String {
     }
 }
 
-fn maybe(number: Option<u64>, form: fn(u64) -> String) -> String {
+/// From the begin of one to that of the next one: `+812 us`; negative if it began before the one above, and is printed at its
+/// end.
+fn delta(before_ns: u64, at_ns: u64) -> String {
+    let sign = if at_ns < before_ns { '-' } else { '+' };
+    format!("{sign}{}", time_each(at_ns.abs_diff(before_ns)))
+}
+
+fn maybe(number: Option<u64>, form: impl FnOnce(u64) -> String) -> String {
     number.map_or_else(|| "-".to_owned(), form)
 }
 
@@ -411,6 +427,9 @@ mod tests {
     use super::super::{About, Form, Selection, export_as};
     use super::*;
 
+    /// Where the column of levels begins.
+    const LEVEL_AT: usize = 26;
+
     struct Columns(Option<usize>);
 
     impl Form for Columns {
@@ -437,11 +456,11 @@ mod tests {
             expected[0] += batch.calls.len();
             expected[1] += batch.requests.len();
         }
-        let of = |level: &str| all.iter().filter(|line| line[16..].starts_with(level)).count();
+        let of = |level: &str| all.iter().filter(|line| line[LEVEL_AT..].starts_with(level)).count();
         assert_eq!([of("call "), of("blk ")], expected);
         let times: Vec<&str> = all[1..].iter().map(|line| &line[..15]).collect();
         assert!(times.is_sorted(), "{times:?}");
-        assert!(all[0].starts_with("TIME            LEVEL OP"));
+        assert!(all[0].starts_with("TIME               +DELTA LEVEL OP"));
         assert!(all.iter().any(|line| line.contains("of the call above")), "{all:#?}");
         assert!(
             all.iter().any(|line| line.contains("LOST 2,113 calls on CPU")),
@@ -450,8 +469,31 @@ mod tests {
     }
 
     #[test]
+    fn a_line_says_how_long_after_the_one_above_it_is() {
+        let mut table = Lines::new(&synthetic::meta(), None);
+        let mut delta_of = |record: &Record| {
+            let line = table.of(record, None, &Names::default());
+            line.map(|line| line[16..LEVEL_AT - 1].trim().to_owned())
+        };
+        let call = |begin_ns: u64| Record::Call(synthetic::call(1, Op::Read, begin_ns, Some(begin_ns + 5)));
+        let mark = Record::Mark(crate::model::record::Mark {
+            at_ns: 3_000,
+            text: "here".to_owned(),
+        });
+        assert_eq!(delta_of(&call(1_000)).unwrap(), "-");
+        assert_eq!(delta_of(&call(1_000)).unwrap(), "+0 ns");
+        assert_eq!(delta_of(&call(3_500)).unwrap(), "+2.5 us");
+        // What is no call and no request is not counted.
+        delta_of(&mark);
+        assert_eq!(delta_of(&call(812_003_500)).unwrap(), "+812 ms");
+        // One that took long comes when it has ended.
+        assert_eq!(delta_of(&call(811_003_500)).unwrap(), "-1.0 ms");
+        assert_eq!(delta_of(&call(3_811_003_500)).unwrap(), "+3.0 s");
+    }
+
+    #[test]
     fn a_line_fits_the_terminal() {
-        for width in [60, 80, 100, 139, 140, 200] {
+        for width in [60, 80, 100, 149, 150, 200] {
             for line in lines(Some(width), &Selection::default()) {
                 assert!(line.chars().count() <= width, "{width}: {line}");
             }
@@ -466,7 +508,7 @@ mod tests {
             ..Selection::default()
         };
         let requests = lines(None, &only);
-        assert!(!requests.iter().any(|line| line[16..].starts_with("call ")));
+        assert!(!requests.iter().any(|line| line[LEVEL_AT..].starts_with("call ")));
         let named = requests
             .iter()
             .filter(|line| line.contains(", of ") && !line.contains("above"));

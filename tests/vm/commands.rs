@@ -123,7 +123,7 @@ pub fn verdict(command: &str, status: ExitStatus, said: &str, folder: &Path) -> 
         "no requests timed\n",
         "\noperation  ",
         // A line for each call and request.
-        "TIME            LEVEL OP",
+        "TIME               +DELTA LEVEL OP",
         ";VFS;",
         "{\"call\":",
         "(ms/s: time inside ",

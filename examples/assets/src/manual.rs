@@ -137,8 +137,8 @@ const REPORT: &[Part] = &[
     Item("FILE", "its path from the root of its mount namespace"),
     Heading("Columns of --events"),
     Item(
-        "TIME, LEVEL, OP, PROCESS",
-        "when it began; call, blk (a request of a disk), async (of io_uring or AIO) or fault (a page of a mapped file); the system call or the kind of request; and the thread's name, its process ID, and its thread ID if that differs",
+        "TIME, +DELTA, LEVEL, OP, PROCESS",
+        "when it began; how long after the one in the line above; call, blk (a request of a disk), async (of io_uring or AIO) or fault (a page of a mapped file); the system call or the kind of request; and the thread's name, its process ID, and its thread ID if that differs",
     ),
     Item(
         "OFFSET/SECTOR, SIZE, TOOK",
