@@ -1,11 +1,17 @@
 //! Recordings on this kernel: their reports are those of the run, and what ends a recording early leaves it whole. Run it as root.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use iostackbreakdown::model::ids::Op;
+use iostackbreakdown::model::record::{Call, Kind, Records};
 use iostackbreakdown::recording::Recording;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::time::{ClockId, clock_gettime};
@@ -220,9 +226,58 @@ const ATTEMPTS: u32 = 5;
 /// The number of kills, `IOSB_KILLS` or this one.
 const KILLS: u64 = 4;
 
+/// Reads a byte of a file each millisecond, at offsets that count up.
+struct Reader {
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<(u32, Vec<[u64; 2]>)>,
+}
+
+impl Reader {
+    fn start(file: fs::File) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&is_over);
+        let thread = std::thread::spawn(move || {
+            let mut reads = Vec::new();
+            while !ends.load(Ordering::Relaxed) {
+                let begin_ns = now_ns();
+                assert_eq!(file.read_at(&mut [0], reads.len() as u64).unwrap(), 1);
+                reads.push([begin_ns, now_ns()]);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            (nix::unistd::gettid().as_raw().cast_unsigned(), reads)
+        });
+        Self { is_over, thread }
+    }
+
+    /// Its thread, and the begin and end of each read.
+    fn end(self) -> (u32, Vec<[u64; 2]>) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
+
+/// When the first of these reads since the start of a recording ended that is not in it; those whose loss is there do not
+/// count.
+fn first_missing(recording: &Recording, (tid, reads): &(u32, Vec<[u64; 2]>)) -> Option<u64> {
+    let mut all = Records::default();
+    recording.batches(None, None).for_each(|records| all.append(records));
+    let is_its = |call: &&Call| call.tid == *tid && call.op == Op::Pread64 && call.end_ns.is_some();
+    let offsets: BTreeSet<u64> = all.calls.iter().filter(is_its).filter_map(|call| call.offset).collect();
+    let is_lost = |[begin_ns, end_ns]: [u64; 2]| {
+        let mut lost = all.lost.iter().filter(|lost| lost.kind == Kind::Call);
+        lost.any(|lost| lost.from_ns <= end_ns && begin_ns <= lost.to_ns)
+    };
+    let (start, _) = recording.span();
+    let since = (0..).zip(reads).filter(|(_, [begin_ns, _])| *begin_ns > start);
+    let mut missing = since.filter(|(offset, read)| !offsets.contains(offset) && !is_lost(**read));
+    missing.next().map(|(_, [_, end_ns])| *end_ns)
+}
+
 #[test]
 fn a_recording_outlives_the_tool() {
     let folder = folder("recording-killed");
+    let data = folder.join("data");
+    fs::File::create(&data).unwrap().set_len(1 << 30).unwrap();
     let kills = std::env::var("IOSB_KILLS")
         .ok()
         .map_or(KILLS, |kills| kills.parse().unwrap());
@@ -230,6 +285,7 @@ fn a_recording_outlives_the_tool() {
     for kill in 0..kills {
         let name = format!("{kill}.iosb");
         let path = folder.join(&name);
+        let reader = Reader::start(fs::File::open(&data).unwrap());
         let mut running = Running::start(&folder, &name, &[]);
         let has_begun = |recording: Recording| recording.seconds().next().is_some();
         running.wait_until(|| Recording::open(&path).is_ok_and(has_begun));
@@ -238,12 +294,13 @@ fn a_recording_outlives_the_tool() {
         running.wait_until(|| Instant::now() >= until);
         let killed_ns = now_ns();
         drop(running);
+        let reads = reader.end();
         let recording = Recording::open(&path).unwrap();
         let (start, end) = recording.span();
         assert!(recording.is_cut() && end >= start);
         assert!(recording.seconds().count() >= 1);
         assert_eq!(recording.damage(), []);
-        let lost = killed_ns.saturating_sub(end);
+        let lost = first_missing(&recording, &reads).map_or(0, |ended_ns| killed_ns.saturating_sub(ended_ns));
         eprintln!(
             "killed after {} ms: the last {} ms are lost",
             (killed_ns - start) / 1_000_000,
