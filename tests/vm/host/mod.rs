@@ -22,6 +22,7 @@ use qemu::Boot;
 use report::{Report, Tally};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
@@ -144,17 +145,13 @@ pub fn main() -> ExitCode {
         }
     };
     if arguments.list {
-        for configuration in &configurations {
-            println!("configuration  {}", configuration.name());
-        }
-        for check in checks::all() {
-            println!(
-                "check          {}  ({})",
-                check.name,
-                checks::places_of(check.name).join(", ")
-            );
-        }
-        return ExitCode::SUCCESS;
+        return match std::io::stdout().write_all(list(&configurations).as_bytes()) {
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                eprintln!("error: {error}");
+                ExitCode::FAILURE
+            }
+            _ => ExitCode::SUCCESS,
+        };
     }
     match run(&arguments, &configurations) {
         Ok(tally) => {
@@ -168,6 +165,17 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The selected configurations, and all checks with the configurations in which they may fail.
+fn list(configurations: &[Configuration]) -> String {
+    let configurations = configurations.iter().map(|one| one.name());
+    let configurations = configurations.map(|name| format!("configuration  {name}\n"));
+    let checks = checks::all().map(|check| {
+        let places = checks::places_of(check.name).join(", ");
+        format!("check          {}  ({places})\n", check.name)
+    });
+    configurations.chain(checks).collect()
 }
 
 /// The selected configurations; an error is wrong usage.
