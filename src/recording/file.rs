@@ -15,7 +15,7 @@ use arrow_array::{ArrayRef, RecordBatch};
 use arrow_buffer::Buffer;
 use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::reader::read_record_batch;
-use arrow_ipc::{Message, MessageHeader, root_as_message};
+use arrow_ipc::{Message, MessageHeader, MetadataVersion, root_as_message};
 use arrow_schema::{DataType, Field, Schema};
 
 use crate::printable::printable;
@@ -139,41 +139,35 @@ impl TableFile {
                     let batch = message
                         .header_as_record_batch()
                         .ok_or_else(|| damaged("a batch without contents"))?;
-                    let kinds = self.schema.fields().iter().map(|field| field.data_type());
-                    check_batch(batch, &body, &elements(kinds))?;
-                    let batch = read_record_batch(
-                        &body,
-                        batch,
-                        Arc::clone(&self.schema),
-                        &self.dictionaries,
-                        None,
-                        &message.version(),
-                    );
-                    return batch.map(Some).map_err(damaged);
+                    return self.decoded(batch, &body, &self.schema, message.version()).map(Some);
                 }
                 MessageHeader::DictionaryBatch => {
                     let batch = message.header_as_dictionary_batch();
                     let batch = batch.ok_or_else(|| damaged("a dictionary without contents"))?;
                     let data = batch.data().ok_or_else(|| damaged("a dictionary without words"))?;
-                    check_batch(data, &body, &elements([&DataType::Utf8]))?;
                     if batch.isDelta() || self.dictionaries.contains_key(&batch.id()) {
                         return Err(damaged("a dictionary is replaced"));
                     }
                     // The library's own function for it would also append to dictionaries, which takes 270 KiB of code.
-                    let words = read_record_batch(
-                        &body,
-                        data,
-                        Arc::clone(&self.words),
-                        &self.dictionaries,
-                        None,
-                        &message.version(),
-                    );
-                    let words = words.map_err(damaged)?;
+                    let words = self.decoded(data, &body, &self.words, message.version())?;
                     self.dictionaries.insert(batch.id(), Arc::clone(words.column(0)));
                 }
                 _ => return Err(damaged("an unknown message")),
             }
         }
+    }
+
+    /// Decodes a batch, after all lengths in it have been checked.
+    fn decoded(
+        &self,
+        batch: arrow_ipc::RecordBatch<'_>,
+        body: &Buffer,
+        schema: &Arc<Schema>,
+        version: MetadataVersion,
+    ) -> Result<RecordBatch, Stop> {
+        let kinds = schema.fields().iter().map(|field| field.data_type());
+        check_batch(batch, body, &elements(kinds))?;
+        read_record_batch(body, batch, Arc::clone(schema), &self.dictionaries, None, &version).map_err(damaged)
     }
 }
 
