@@ -456,6 +456,11 @@ fn batches_are_joined_with_their_waits() {
     let recording = Recording::open(&folder).unwrap();
     let largest = recording.batches(None, None).map(|records| records.len()).max();
     assert_eq!(largest, Some(8192), "memory does not grow with the recording");
+    // A thread that reads ahead has the same batches, and ends with who takes them.
+    let ahead: Vec<Records> = recording.batches(None, None).ahead().collect();
+    assert_eq!(ahead, recording.batches(None, None).collect::<Vec<_>>());
+    assert_eq!(ahead.len(), 3);
+    assert_eq!(recording.batches(None, None).ahead().next().as_ref(), ahead.first());
     assert_eq!(read(&folder).calls, calls);
 }
 
