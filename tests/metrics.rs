@@ -253,6 +253,7 @@ fn metrics() -> BTreeMap<String, BTreeSet<String>> {
     // A label of groups has the name of what they are.
     for (part, by) in parts.flat_map(|part| By::ALL.map(|by| (part, by))) {
         let mut report = part.report();
+        report.sample = Sample::new(100);
         if let Some(groups) = &mut report.groups {
             groups.by = by;
         }
