@@ -116,7 +116,6 @@ fn is_program(name: &OsStr) -> bool {
 /// Whether the linker will find a library. The compiler prints the path of a library that it finds, and only the name
 /// of others. Without a compiler, this is true, and the linker reports the error.
 fn is_library(name: &str) -> bool {
-    let folders = env::var_os("LIBBPF_SYS_LIBRARY_PATH").unwrap_or_default();
     let compiler = || cc::Build::new().cargo_metadata(false).try_get_compiler();
     let ask = |compiler: cc::Tool| {
         compiler
@@ -125,7 +124,7 @@ fn is_library(name: &str) -> bool {
             .output()
             .ok()
     };
-    env::split_paths(&folders).any(|folder| folder.join(name).is_file())
+    libelf::folders().iter().any(|folder| folder.join(name).is_file())
         || compiler()
             .ok()
             .and_then(ask)

@@ -10,6 +10,8 @@ use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
 /// A machine whose search path contains only the given programs.
 struct Machine {
     folder: PathBuf,
+    /// A variable that names a folder of libraries, and the folder.
+    libraries: Option<(String, PathBuf)>,
 }
 
 impl Machine {
@@ -20,7 +22,10 @@ impl Machine {
         for part in ["bin", "out"] {
             fs::create_dir_all(folder.join(part)).unwrap();
         }
-        Self { folder }
+        Self {
+            folder,
+            libraries: None,
+        }
     }
 
     fn program(&self, name: &str) -> PathBuf {
@@ -57,7 +62,8 @@ impl Machine {
             .env("OUT_DIR", self.folder.join("out"))
             .envs([("TARGET", &machine), ("HOST", &machine)])
             .envs([("OPT_LEVEL", "0"), ("CARGO_CFG_TARGET_FEATURE", "fxsr,crt-static")])
-            .env("CARGO_CFG_TARGET_ARCH", architecture);
+            .env("CARGO_CFG_TARGET_ARCH", architecture)
+            .envs(self.libraries.clone());
         let output = script.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
@@ -108,6 +114,20 @@ fn everything_missing_is_in_one_line() {
           Fedora: dnf install clang glibc-static elfutils-libelf-devel-static zlib-static"
         ]
     );
+}
+
+/// In a build for another architecture, this machine's libraries are of no use.
+#[test]
+fn libraries_of_another_architecture_have_a_variable_of_their_own() {
+    let mut machine = Machine::new("other-libraries").with_script("cc", FINDS_NOTHING);
+    for library in ["libc.a", "libelf.a", "libz.a"] {
+        fs::write(machine.folder.join(library), "").unwrap();
+    }
+    let variable = "LIBBPF_SYS_LIBRARY_PATH_aarch64_unknown_linux_gnu";
+    machine.libraries = Some((variable.into(), machine.folder.clone()));
+    let missing = |architecture| machine.errors_for(architecture)[0].matches("lib").count();
+    // The names of libraries, and those of their packages.
+    assert_eq!([missing("aarch64"), missing("x86_64")], [0, 9]);
 }
 
 /// Whether a function has an atomic instruction that returns the old value, which is a full barrier on arm64.
