@@ -276,7 +276,8 @@ fn vectored(workspace: &Workspace, number: libc::c_long) -> io::Result<()> {
     done(call(number, &[workspace.fd(), &raw const vector as i64, 1, 0, 0, 0]))
 }
 
-/// A call with a path as its first argument.
+/// A call with a path as its first argument. Newer architectures have each of these only with a directory before it.
+#[cfg(target_arch = "x86_64")]
 fn on_path(workspace: &Workspace, number: libc::c_long, name: &str, rest: &[i64]) -> io::Result<()> {
     done(call(number, &[&[workspace.path(name).as_ptr() as i64], rest].concat()))
 }
