@@ -125,7 +125,19 @@ static __always_inline bool in_32bit_call(void)
 #define COMPAT_SYSCALL_ARG_4(direct, saved) READ_REGISTER(direct, saved, di)
 #define COMPAT_SYSCALL_ARG_5(direct, saved) READ_REGISTER(direct, saved, bp)
 #else
-#define SYSCALL_NUMBER(direct, saved) ((__u32)READ_REGISTER(direct, saved, syscallno))
+/* 32 bits: through a typed pointer, the verifier allows no load of more than the field. */
+#define SAVED_NUMBER(saved)                                                                                            \
+	({                                                                                                             \
+		__u64 __number;                                                                                        \
+		asm volatile("%0 = *(u32 *)(%1 + %2)"                                                                  \
+			     : "=r"(__number)                                                                          \
+			     : "r"(saved), "i"(__builtin_offsetof(struct pt_regs, syscallno)));                        \
+		__number;                                                                                              \
+	})
+#define SYSCALL_NUMBER(direct, saved)                                                                                  \
+	((direct)	  ? SAVED_NUMBER(saved) :                                                                      \
+	 TYPE_OF(saved) ? SAVED_NUMBER(TYPED(saved)) :                                                                 \
+			  (__u32)read_word(&(saved)->syscallno))
 #define SYSCALL_ARG_0(direct, saved) READ_REGISTER(direct, saved, orig_x0)
 #define SYSCALL_ARG_1(direct, saved) READ_REGISTER(direct, saved, user_regs.regs[1])
 #define SYSCALL_ARG_2(direct, saved) READ_REGISTER(direct, saved, user_regs.regs[2])

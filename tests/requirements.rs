@@ -143,6 +143,23 @@ fn has_full_barrier(object: &[u8], function: &str) -> bool {
     instructions.any(|it| it[0] == ATOMIC && it[4] & FETCH != 0)
 }
 
+/// The number of 64-bit loads at the offset of the number of a system call in arm64's saved registers (`struct pt_regs`). It has
+/// 32 bits there, and the verifier refuses to load more of a field through a typed pointer.
+fn wide_loads_of_the_number(object: &[u8]) -> usize {
+    /// `BPF_LDX | BPF_MEM | BPF_DW` (include/uapi/linux/bpf.h).
+    const LOAD: u8 = 0x79;
+    const NUMBER: [u8; 2] = 280_i16.to_le_bytes();
+    let object = object::File::parse(object).unwrap();
+    let code = object
+        .sections()
+        .filter(|section| section.kind() == object::SectionKind::Text);
+    let count = |code: &[u8]| {
+        let loads = code.chunks_exact(8).filter(|it| it[0] == LOAD);
+        loads.filter(|it| it[2..4] == NUMBER).count()
+    };
+    code.map(|section| count(section.data().unwrap())).sum()
+}
+
 /// The compiler for arm64, which only the linker would need, is not required here.
 #[test]
 fn the_kernel_side_compiles_for_each_architecture() {
@@ -157,6 +174,9 @@ fn the_kernel_side_compiles_for_each_architecture() {
                 "{architecture}, {view}: {}",
                 object.len()
             );
+            if architecture == "aarch64" {
+                assert_eq!(wide_loads_of_the_number(&object), 0, "{view}");
+            }
             // A group is marked as complete after all stores before, which x86 keeps in order by itself.
             assert_eq!(
                 has_full_barrier(&object, "find_or_make_group"),
