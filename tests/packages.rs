@@ -22,7 +22,7 @@ use apt::{Apt, Mirror, named_in, trusted};
 
 fn mirrors(file: &str, text: &str) -> Vec<String> {
     let mirrors = named_in(&[(file.into(), text.into())]);
-    mirrors.iter().map(|mirror| mirror.source("trixie")).collect()
+    mirrors.iter().map(|mirror| mirror.source("trixie", "amd64")).collect()
 }
 
 fn stanza(uri: &str, keys: &str) -> String {
@@ -92,7 +92,7 @@ fn unsigned_packages_are_refused() {
     let release = "Origin: Debian\nCodename: trixie\nComponents: main\nArchitectures: amd64\nDate: Tue, 24 Nov 2026 00:00:00 UTC\n";
     fs::write(mirror.join("dists/trixie/Release"), release).unwrap();
     let uri = format!("file:{}", mirror.display());
-    let apt = Apt::new(&Mirror::new(&uri, ""), "trixie", &folder.join("apt")).unwrap();
+    let apt = Apt::new(&Mirror::new(&uri, ""), "trixie", "amd64", &folder.join("apt")).unwrap();
     let answer = apt.list();
     fs::remove_dir_all(&folder).unwrap();
     let error = answer.unwrap_err();

@@ -35,6 +35,13 @@ zstd                                zstd
 busybox                             busybox-static
 END
         ;;
+    arm64)
+        cat <<'END'
+aarch64-linux-gnu-gcc               gcc-aarch64-linux-gnu
+aarch64-linux-gnu-gcc               libc6-dev-arm64-cross
+qemu-system-aarch64                 qemu-system-arm
+END
+        ;;
     peers)
         cat <<'END'
 strace                              strace
@@ -518,7 +525,7 @@ use_unpacked() {
     fi
 }
 
-# Installs what is missing of Rust and of the named groups: build, fuzz, guests, pages, peers, workload, metrics, exports,
+# Installs what is missing of Rust and of the named groups: build, fuzz, guests, arm64, pages, peers, workload, metrics, exports,
 # analyses, trees, lint. On failure it
 # prints the cause in one line, and leaves what it has done.
 require() {

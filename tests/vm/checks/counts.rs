@@ -61,12 +61,14 @@ pub const SESSION: Hook = hook("kprobe-session", "kprobe.session", ALL_LAYERS, |
 });
 /// A task that is preempted inside it makes it skip other tasks' calls.
 pub const FENTRY: Hook = hook("fentry", "fentry/fexit", ALL_LAYERS, |guest| {
-    guest.tool().is_some() && !guest.preemptible()
+    guest.tool().is_some() && !guest.preemptible() && guest.has_trampolines()
 });
 /// Reads and writes, in addition to ops with frames. With a single thread no call is skipped.
 const FSESSION: Hook = hook("fsession", "fsession, fentry/fexit", &[VFS], SESSION.exact);
 pub const TRACEPOINT: Hook = hook("tracepoint", "tracepoint", &[SYSCALL], |guest| guest.tool().is_some());
-pub const RAW_TRACEPOINT: Hook = hook("raw-tracepoint", "tp_btf", &[SYSCALL], FENTRY.exact);
+pub const RAW_TRACEPOINT: Hook = hook("raw-tracepoint", "tp_btf", &[SYSCALL], |guest| {
+    guest.tool().is_some() && !guest.preemptible()
+});
 
 const FILE: &str = "/mnt/ext4/counts/file";
 pub const SPEC: Spec = Spec {

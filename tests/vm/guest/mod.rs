@@ -69,6 +69,12 @@ impl Guest {
         matches!(self.preemption.as_str(), "full" | "lazy" | "rt")
     }
 
+    /// Whether programs can be attached to functions by trampolines. For that, functions must call them directly, which
+    /// those of Debian's 6.1 for arm64 cannot (CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS).
+    pub fn has_trampolines(&self) -> bool {
+        cfg!(target_arch = "x86_64") || self.kernel != "6.1"
+    }
+
     /// The tested tool, if this run has one: the runner itself can be developed without it.
     pub fn tool(&self) -> Option<&'static Path> {
         Some(Path::new(TOOL)).filter(|tool| tool.exists())

@@ -6,8 +6,12 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 
-/// The first port is the kernel's console, whose messages could interrupt a line.
+/// Not the kernel's console, whose messages could interrupt a line.
+#[cfg(target_arch = "x86_64")]
 const PORT: &str = "/dev/ttyS1";
+/// The console has a driver of its own there, which numbers its ports by itself.
+#[cfg(not(target_arch = "x86_64"))]
+const PORT: &str = "/dev/ttyS0";
 
 pub struct Verdicts(File);
 

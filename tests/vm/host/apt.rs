@@ -51,8 +51,8 @@ pub struct Apt {
 }
 
 impl Apt {
-    /// With its files in this directory.
-    pub fn new(mirror: &Mirror, suite: &str, folder: &Path) -> Result<Self, String> {
+    /// For packages of an architecture, with its files in this directory.
+    pub fn new(mirror: &Mirror, suite: &str, architecture: &str, folder: &Path) -> Result<Self, String> {
         let sources = folder.join("sources");
         for part in [
             sources.clone(),
@@ -63,7 +63,7 @@ impl Apt {
         }
         let status = folder.join("status");
         for (file, text) in [
-            (&sources.join("debian.sources"), mirror.source(suite)),
+            (&sources.join("debian.sources"), mirror.source(suite, architecture)),
             (&status, String::new()),
         ] {
             fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))?;
@@ -74,8 +74,8 @@ impl Apt {
             format!("Dir::State={}", folder.join("state").display()),
             format!("Dir::State::status={}", status.display()),
             format!("Dir::Cache={}", folder.join("cache").display()),
-            "APT::Architecture=amd64".into(),
-            "APT::Architectures::=amd64".into(),
+            format!("APT::Architecture={architecture}"),
+            format!("APT::Architectures::={architecture}"),
             "APT::Install-Recommends=false".into(),
             "APT::Sandbox::User=".into(),
             // Anything that cannot be fetched or verified is an error.
@@ -146,14 +146,14 @@ impl Mirror {
     }
 
     /// A stanza of apt's sources.
-    pub fn source(&self, suite: &str) -> String {
+    pub fn source(&self, suite: &str, architecture: &str) -> String {
         let keys = match self.keys.as_str() {
             // Keys that apt trusts for every source.
             "" => String::new(),
             keys => format!("Signed-By:{keys}\n"),
         };
         format!(
-            "Types: deb\nURIs: {}\nSuites: {suite}\nComponents: main\nArchitectures: amd64\n{keys}",
+            "Types: deb\nURIs: {}\nSuites: {suite}\nComponents: main\nArchitectures: {architecture}\n{keys}",
             self.uri
         )
     }

@@ -26,7 +26,8 @@ impl Extra {
     }
 }
 
-pub fn build(kernel: &Kernel, orders: &Orders, extras: &[Extra]) -> Result<Vec<u8>, String> {
+/// With `init`, the runner built for the guest, as its first process.
+pub fn build(kernel: &Kernel, init: &Path, orders: &Orders, extras: &[Extra]) -> Result<Vec<u8>, String> {
     let mut archive = Archive::default();
     // Without these, process 1 starts without open descriptors, and Rust's runtime exits at once.
     archive.character_device("/dev/console", 5, 1);
@@ -38,8 +39,7 @@ pub fn build(kernel: &Kernel, orders: &Orders, extras: &[Extra]) -> Result<Vec<u
     archive.folder("/bin");
     archive.file(ORDERS, orders.to_text().as_bytes());
 
-    let own = std::env::current_exe().map_err(|e| format!("this executable: {e}"))?;
-    program(&mut archive, &own, "/init")?;
+    program(&mut archive, init, "/init")?;
     for extra in extras {
         program(&mut archive, &extra.host, &extra.guest)?;
     }

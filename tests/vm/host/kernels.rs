@@ -19,6 +19,14 @@ pub struct KernelSpec {
     pub variants: &'static [&'static str],
 }
 
+impl KernelSpec {
+    /// Debian's name of its architecture, which is part of each flavour's.
+    fn architecture(&self) -> &'static str {
+        let mut parts = self.flavour.split('-');
+        parts.find(|part| part.ends_with("64")).unwrap_or(self.flavour)
+    }
+}
+
 const AS_BOOTED: &[&str] = &[""];
 const BOTH_AND_COUNTED: &[&str] = &["", "preempt=full", COUNTED];
 /// A kernel before 6.5 starts its CPUs in a busy loop, during which QEMU's counting clock does not let any other CPU
@@ -70,6 +78,38 @@ pub const MATRIX: &[KernelSpec] = &[
         series: "7.",
         flavour: "cloud-amd64",
         variants: BOTH_AND_COUNTED,
+    },
+];
+
+/// Debian's kernels for arm64, whose preemption model is fixed; one has pages of 16 KiB.
+pub const ARM64: &[KernelSpec] = &[
+    KernelSpec {
+        name: "6.1",
+        suites: &["bookworm"],
+        series: "6.1.",
+        flavour: "cloud-arm64",
+        variants: AS_BOOTED,
+    },
+    KernelSpec {
+        name: "6.12",
+        suites: &["trixie"],
+        series: "6.12.",
+        flavour: "cloud-arm64",
+        variants: AS_BOOTED,
+    },
+    KernelSpec {
+        name: "6.12-16k",
+        suites: &["trixie"],
+        series: "6.12.",
+        flavour: "arm64-16k",
+        variants: AS_BOOTED,
+    },
+    KernelSpec {
+        name: "7",
+        suites: &["trixie-backports", "sid"],
+        series: "7.",
+        flavour: "cloud-arm64",
+        variants: AS_BOOTED,
     },
 ];
 
@@ -148,7 +188,7 @@ struct Candidate {
 
 /// The newest available kernel: from the cache, otherwise from the mirror, otherwise an older one from the cache.
 pub fn get(spec: &KernelSpec, cache: &Path, note: &dyn Fn(&str)) -> Result<Kernel, String> {
-    let folder = cache.join("kernels");
+    let folder = packages::of_architecture(&cache.join("kernels"), spec.architecture());
     let mut reasons = Vec::new();
     for candidate in candidates(spec, cache, note, &mut reasons) {
         let kernel = Kernel(folder.join(format!("{}-{}", spec.name, candidate.version)));
@@ -186,7 +226,7 @@ pub fn get(spec: &KernelSpec, cache: &Path, note: &dyn Fn(&str)) -> Result<Kerne
 fn candidates(spec: &KernelSpec, cache: &Path, note: &dyn Fn(&str), reasons: &mut Vec<String>) -> Vec<Candidate> {
     let mut all = Vec::new();
     for suite in spec.suites {
-        match packages::list(suite, cache, note) {
+        match packages::list(suite, spec.architecture(), cache, note) {
             Ok(list) => all.extend(in_list(spec, &list)),
             Err(reason) => reasons.push(reason),
         }

@@ -5,9 +5,11 @@ mod cpio;
 mod disk;
 mod initramfs;
 mod kernels;
+mod machine;
 mod native;
 mod packages;
 mod peers;
+mod programs;
 mod qemu;
 mod report;
 mod times;
@@ -18,6 +20,8 @@ use crate::{checks, figures};
 use clap::Parser;
 use initramfs::Extra;
 use kernels::{Kernel, KernelSpec};
+use machine::Machine;
+use programs::Programs;
 use qemu::Boot;
 use report::{Report, Tally};
 use std::cmp::Reverse;
@@ -57,6 +61,9 @@ struct Arguments {
     /// Test this executable instead of the release build
     #[arg(long, value_name = "FILE")]
     tool: Option<PathBuf>,
+    /// Boot kernels for arm64, with this file as their first process: this runner, built for arm64
+    #[arg(long, value_name = "FILE", requires = "tool", conflicts_with_all = ["once", "costs"])]
+    arm64: Option<PathBuf>,
     /// List configurations and checks, and exit
     #[arg(long)]
     list: bool,
@@ -81,6 +88,21 @@ struct Arguments {
 }
 
 impl Arguments {
+    fn machine(&self) -> &'static Machine {
+        match self.arm64 {
+            Some(_) => &machine::ARM64,
+            None => &machine::AMD64,
+        }
+    }
+
+    /// The first process of guests.
+    fn init(&self) -> Result<PathBuf, String> {
+        match &self.arm64 {
+            Some(init) => Ok(init.clone()),
+            None => std::env::current_exe().map_err(|e| format!("this executable: {e}")),
+        }
+    }
+
     /// Whether each check runs in every applicable configuration.
     fn is_every(&self) -> bool {
         self.every || self.costs || self.filter.is_some()
@@ -88,7 +110,11 @@ impl Arguments {
 
     /// Whether all checks are to run.
     fn is_default(&self) -> bool {
-        let is_part = self.variant.is_some() || self.filter.is_some() || self.exec.is_some() || self.costs;
+        let is_part = self.arm64.is_some()
+            || self.variant.is_some()
+            || self.filter.is_some()
+            || self.exec.is_some()
+            || self.costs;
         !is_part && self.names().is_none()
     }
 
@@ -183,18 +209,13 @@ fn select(arguments: &Arguments) -> Result<Vec<Configuration>, String> {
     let names = arguments.names();
     let named: Option<Vec<&str>> =
         (names.as_deref()).map(|all| all.split([' ', ',']).filter(|name| !name.is_empty()).collect());
+    let all = arguments.machine().kernels;
     let known = || {
-        kernels::MATRIX
-            .iter()
-            .map(|spec| spec.name)
-            .collect::<Vec<_>>()
-            .join(", ")
+        let names: Vec<&str> = all.iter().map(|spec| spec.name).collect();
+        names.join(", ")
     };
     if let Some(names) = &named {
-        if let Some(stranger) = names
-            .iter()
-            .find(|name| !kernels::MATRIX.iter().any(|spec| spec.name == **name))
-        {
+        if let Some(stranger) = names.iter().find(|name| !all.iter().any(|spec| spec.name == **name)) {
             return Err(format!("no such kernel '{stranger}'; there are {}", known()));
         }
         if names.is_empty() {
@@ -222,7 +243,7 @@ fn select(arguments: &Arguments) -> Result<Vec<Configuration>, String> {
         };
         arguments.exec.is_some() || checks::all().any(wanted)
     };
-    let all: Vec<Configuration> = kernels::MATRIX
+    let all: Vec<Configuration> = all
         .iter()
         .filter(|spec| named.as_ref().is_none_or(|names| names.contains(&spec.name)))
         .flat_map(Configuration::all)
@@ -239,8 +260,9 @@ fn run(arguments: &Arguments, configurations: &[Configuration]) -> Result<Tally,
     let cache = cache()?;
     let disk = disk::scratch(&cache)?;
     let tool = tool::get(arguments.tool.as_deref())?;
-    let extras = extras(arguments, &tool)?;
+    let extras = extras(arguments, &tool, &cache)?;
     let exec = exec(arguments)?;
+    let init = arguments.init()?;
     let logs = std::env::temp_dir().join(format!("iosb-vm-{}", std::process::id()));
     std::fs::create_dir_all(&logs).map_err(|e| format!("{}: {e}", logs.display()))?;
 
@@ -249,10 +271,8 @@ fn run(arguments: &Arguments, configurations: &[Configuration]) -> Result<Tally,
     let peers = peers(arguments, &cache, &report);
     let mut tally = Tally::default();
     let mut queue = VecDeque::new();
-    for spec in kernels::MATRIX
-        .iter()
-        .filter(|spec| configurations.iter().any(|c| c.spec.name == spec.name))
-    {
+    let is_used = |spec: &&KernelSpec| configurations.iter().any(|c| c.spec.name == spec.name);
+    for spec in arguments.machine().kernels.iter().filter(is_used) {
         let mine = || configurations.iter().filter(|c| c.spec.name == spec.name).copied();
         match kernels::get(spec, &cache, &|text| report.note(spec.name, text)) {
             Ok(kernel) => queue.extend(mine().map(|configuration| (configuration, kernel.clone()))),
@@ -287,6 +307,7 @@ fn run(arguments: &Arguments, configurations: &[Configuration]) -> Result<Tally,
                         arguments,
                         disk: &disk,
                         peers: peers.as_deref(),
+                        init: &init,
                         extras: &extras,
                         exec: exec.as_deref(),
                         logs: &logs,
@@ -343,9 +364,11 @@ fn peers(arguments: &Arguments, cache: &Path, report: &Report) -> Option<PathBuf
     if arguments.exec.is_some() || !(arguments.costs || filter.is_none_or(wanted)) {
         return None;
     }
-    peers::image(cache, &|text| report.note("peers", text))
-        .map_err(|reason| report.note("peers", &reason))
-        .ok()
+    peers::image(arguments.machine().architecture, cache, &|text| {
+        report.note("peers", text)
+    })
+    .map_err(|reason| report.note("peers", &reason))
+    .ok()
 }
 
 /// Prints the table of costs; missing figures are failures.
@@ -370,6 +393,7 @@ struct Setup<'a> {
     arguments: &'a Arguments,
     disk: &'a Path,
     peers: Option<&'a Path>,
+    init: &'a Path,
     extras: &'a [Extra],
     exec: Option<&'a [String]>,
     logs: &'a Path,
@@ -396,7 +420,7 @@ impl Setup<'_> {
             exec: self.exec.map(<[String]>::to_vec),
         };
         let initrd = folder.join("initramfs");
-        let image = initramfs::build(kernel, &orders, self.extras)?;
+        let image = initramfs::build(kernel, self.init, &orders, self.extras)?;
         std::fs::write(&initrd, image).map_err(|e| format!("{}: {e}", initrd.display()))?;
         let mut words: Vec<String> = self.arguments.append.clone();
         words.extend(
@@ -405,6 +429,7 @@ impl Setup<'_> {
                 .map(Into::into),
         );
         Ok(Boot {
+            machine: self.arguments.machine(),
             vmlinuz: kernel.vmlinuz(),
             initrd,
             disk: self.disk.into(),
@@ -431,11 +456,22 @@ fn cache() -> Result<PathBuf, String> {
 }
 
 /// Files for the guest, in addition to the runner and the modules.
-fn extras(arguments: &Arguments, tool: &Path) -> Result<Vec<Extra>, String> {
+fn extras(arguments: &Arguments, tool: &Path, cache: &Path) -> Result<Vec<Extra>, String> {
     let mut extras = vec![Extra::new(tool, Some(TOOL))?];
+    let foreign = match arguments.arm64 {
+        Some(_) => Some(Programs::get(arguments.machine(), cache)?),
+        None => None,
+    };
     for program in PROGRAMS {
-        let path = initramfs::in_path(program).ok_or_else(|| format!("{program}: not found"))?;
+        let path = match &foreign {
+            Some(foreign) => foreign.find(program)?,
+            None => initramfs::in_path(program).ok_or_else(|| format!("{program}: not found"))?,
+        };
         extras.push(Extra::new(&path, Some(&format!("/bin/{program}")))?);
+        let libraries = foreign.as_ref().map(|foreign| foreign.libraries(&path)).transpose()?;
+        for (library, guest) in libraries.unwrap_or_default() {
+            extras.push(Extra::new(&library, Some(&guest))?);
+        }
     }
     for text in &arguments.with {
         let (host, guest) = text
@@ -445,7 +481,11 @@ fn extras(arguments: &Arguments, tool: &Path) -> Result<Vec<Extra>, String> {
     }
     if let Some(file) = &arguments.exec {
         extras.push(Extra::new(file, None)?);
-        if let Some(busybox) = initramfs::in_path("busybox") {
+        let busybox = match &foreign {
+            Some(foreign) => Some(foreign.find("busybox")?),
+            None => initramfs::in_path("busybox"),
+        };
+        if let Some(busybox) = busybox {
             extras.push(Extra::new(&busybox, None)?);
         }
     }

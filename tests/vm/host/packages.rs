@@ -39,11 +39,11 @@ impl fmt::Display for Failure {
 }
 
 /// The kernel packages of a suite, from a list that is at most a day old, or from an older one if no mirror responds.
-pub fn list(suite: &str, cache: &Path, note: &dyn Fn(&str)) -> Result<Vec<Package>, String> {
+pub fn list(suite: &str, architecture: &str, cache: &Path, note: &dyn Fn(&str)) -> Result<Vec<Package>, String> {
     // Those in `packages` were stored without checking their signatures.
-    let path = cache.join("lists").join(suite);
+    let path = of_architecture(&cache.join("lists"), architecture).join(suite);
     if !fresh(&path)
-        && let Err(error) = fetch_list(suite, &path)
+        && let Err(error) = fetch_list(suite, architecture, &path)
     {
         if !path.exists() {
             return Err(error);
@@ -52,6 +52,14 @@ pub fn list(suite: &str, cache: &Path, note: &dyn Fn(&str)) -> Result<Vec<Packag
     }
     let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     Ok(text.split("\n\n").filter_map(parse).collect())
+}
+
+/// A folder of the cache for what differs between architectures; that of amd64 is not below another one.
+pub fn of_architecture(folder: &Path, architecture: &str) -> PathBuf {
+    match architecture {
+        "amd64" => folder.into(),
+        other => folder.join(other),
+    }
 }
 
 /// Downloads and unpacks a package.
@@ -159,11 +167,11 @@ fn fresh(path: &Path) -> bool {
 }
 
 /// From the first mirror that has it, signed; the preferred mirror's error is the one to report.
-fn fetch_list(suite: &str, path: &Path) -> Result<(), String> {
+fn fetch_list(suite: &str, architecture: &str, path: &Path) -> Result<(), String> {
     let mut first = None;
     for mirror in apt::mirrors()? {
         let fetched = atomically(path, |folder| -> Result<PathBuf, String> {
-            let text = Apt::new(&mirror, suite, &folder.join("apt"))?.list()?;
+            let text = Apt::new(&mirror, suite, architecture, &folder.join("apt"))?.list()?;
             let kept: Vec<&str> = text.split("\n\n").filter(|stanza| stanza.starts_with(WANTED)).collect();
             if kept.is_empty() {
                 return Err(format!("{} has no kernels of {suite}", mirror.uri));

@@ -2,7 +2,7 @@
 
 use super::apt::{self, Apt, Mirror};
 use super::disk;
-use super::packages::{atomically, command};
+use super::packages::{atomically, command, of_architecture};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,15 +29,15 @@ const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
 /// Most of it is a hole.
 const SIZE: &str = "512M";
 
-/// The image, created unless an earlier run has done so.
-pub fn image(cache: &Path, note: &dyn Fn(&str)) -> Result<PathBuf, String> {
-    let image = cache.join(format!("peers-{EDITION}.img"));
+/// The image for guests of an architecture, created unless an earlier run has done so.
+pub fn image(architecture: &str, cache: &Path, note: &dyn Fn(&str)) -> Result<PathBuf, String> {
+    let image = of_architecture(cache, architecture).join(format!("peers-{EDITION}.img"));
     if !image.exists() {
         note(&format!("getting {}, and what they need", PACKAGES.join(", ")));
         atomically(&image, |folder| -> Result<PathBuf, String> {
             let tree = folder.join("tree");
             make_folders(&tree)?;
-            for package in download(&folder.join("apt"), &apt::mirrors()?)? {
+            for package in download(architecture, &folder.join("apt"), &apt::mirrors()?)? {
                 command(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&tree))?;
             }
             let made = folder.join("image");
@@ -66,10 +66,10 @@ fn make_folder(folder: &Path) -> Result<(), String> {
 }
 
 /// From the first mirror that has all of them; the preferred mirror's error is the one to report.
-fn download(folder: &Path, mirrors: &[Mirror]) -> Result<Vec<PathBuf>, String> {
+fn download(architecture: &str, folder: &Path, mirrors: &[Mirror]) -> Result<Vec<PathBuf>, String> {
     let mut first = None;
     for (number, mirror) in mirrors.iter().enumerate() {
-        match download_from(mirror, &folder.join(number.to_string())) {
+        match download_from(mirror, architecture, &folder.join(number.to_string())) {
             Ok(packages) => return Ok(packages),
             Err(reason) => first = first.or(Some(reason)),
         }
@@ -78,8 +78,8 @@ fn download(folder: &Path, mirrors: &[Mirror]) -> Result<Vec<PathBuf>, String> {
 }
 
 /// Apt resolves and downloads dependencies as for a machine without installed packages.
-fn download_from(mirror: &Mirror, folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let apt = Apt::new(mirror, SUITE, folder)?;
+fn download_from(mirror: &Mirror, architecture: &str, folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let apt = Apt::new(mirror, SUITE, architecture, folder)?;
     apt.list()?;
     apt.download(&PACKAGES)
 }

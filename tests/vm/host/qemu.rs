@@ -1,5 +1,6 @@
 //! One boot: starts QEMU, follows the guest's verdicts and its console, and ends it when it is done or lost.
 
+use super::machine::Machine;
 use super::report::{Report, Tally};
 use super::times::{Moment, Span};
 use crate::protocol::{Event, PEERS, THROTTLED, THROTTLED_IOPS};
@@ -15,8 +16,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// `thread=single`, since patching code while another virtual CPU runs it crashed guests, and every probe patches code.
-/// No cmpxchg16b, since 6.12 crashed with it under load. No network, no display.
-const MACHINE: &[&str] = &[
+/// No network, no display.
+const ARGUMENTS: &[&str] = &[
     "-nodefaults",
     "-no-user-config",
     "-no-reboot",
@@ -24,8 +25,6 @@ const MACHINE: &[&str] = &[
     "none",
     "-accel",
     "tcg,thread=single",
-    "-cpu",
-    "max,cx16=off",
     "-m",
     "1024",
 ];
@@ -34,7 +33,7 @@ const CPUS: u32 = 2;
 const COUNTED: &[&str] = &["-icount", "shift=0,sleep=off"];
 /// A panic ends the guest at once, and an oops is a panic.
 /// The root is no tmpfs: page faults of the workload's own executable would be operations of the file system that a check counts.
-const COMMAND_LINE: &str = "console=ttyS0 panic=-1 oops=panic quiet loglevel=4 rootfstype=ramfs rdinit=/init";
+const COMMAND_LINE: &str = "panic=-1 oops=panic quiet loglevel=4 rootfstype=ramfs rdinit=/init";
 /// How long the host's time stamp counter, which the guest uses as well, is measured.
 const TO_CALIBRATE: Duration = Duration::from_millis(200);
 /// How often the console is checked while the guest sends nothing.
@@ -58,6 +57,7 @@ const STARVED: [&str; 4] = [
 const NO_MEMORY: &str = "Out of memory: Killed process";
 
 pub struct Boot {
+    pub machine: &'static Machine,
     pub vmlinuz: PathBuf,
     pub initrd: PathBuf,
     pub disk: PathBuf,
@@ -188,15 +188,17 @@ impl Boot {
     }
 
     fn start(&self) -> Result<(Guest, Receiver<String>), String> {
-        let mut qemu = Command::new("qemu-system-x86_64");
-        qemu.args(MACHINE)
+        let mut qemu = Command::new(self.machine.qemu);
+        qemu.args(ARGUMENTS)
+            .args(self.machine.arguments)
             .args(["-smp", &self.counted.unwrap_or(CPUS).to_string()]);
         if self.counted.is_some() {
             qemu.args(COUNTED);
         }
         qemu.arg("-kernel").arg(&self.vmlinuz).arg("-initrd").arg(&self.initrd);
-        let mut words = vec![COMMAND_LINE.to_string()];
-        words.extend(self.counted.is_none().then(clock_word).flatten());
+        let mut words = vec![format!("console={} {COMMAND_LINE}", self.machine.console)];
+        let has_own_clock = self.counted.is_some() || self.machine.architecture != "amd64";
+        words.extend((!has_own_clock).then(clock_word).flatten());
         qemu.arg("-append")
             .arg([&words, self.words.as_slice()].concat().join(" "));
         // A comma in a path would end the option's value.
@@ -222,18 +224,12 @@ impl Boot {
         }
         let console = escaped(&self.console);
         qemu.arg("-chardev").arg(format!("file,id=console,path={console}"));
-        qemu.args([
-            "-chardev",
-            "stdio,id=verdict,signal=on",
-            "-serial",
-            "chardev:console",
-            "-serial",
-            "chardev:verdict",
-        ]);
+        qemu.args(["-chardev", "stdio,id=verdict,signal=on"])
+            .args(self.machine.ports);
         qemu.stdin(Stdio::null()).stdout(Stdio::piped());
         // SAFETY: a single system call.
         unsafe { qemu.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
-        let mut child = qemu.spawn().map_err(|e| format!("qemu-system-x86_64: {e}"))?;
+        let mut child = qemu.spawn().map_err(|e| format!("{}: {e}", self.machine.qemu))?;
         let stdout = child.stdout.take();
         let guest = Guest(child);
         let (sender, lines) = channel();
