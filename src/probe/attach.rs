@@ -496,8 +496,8 @@ impl Attaching<'_> {
         }
     }
 
-    /// Attaches to completions, which must precede the entry points of requests. Returns whether the programs could be
-    /// loaded.
+    /// Attaches to completions, which must precede the entry points of requests. Returns false if these hooks
+    /// cannot be used here, and others may.
     fn completions(&mut self) -> bool {
         let Setup { plan, selection, .. } = self.setup;
         for &hook in selection.completions {
@@ -517,7 +517,8 @@ impl Attaching<'_> {
                 }
             }
         }
-        true
+        // A kernel may load a program with a hook that it refuses at every function.
+        selection.completions.is_empty() || plan.completions.is_empty() || !self.attached.completions.is_empty()
     }
 
     /// Attaches to the end of requests without a completion. Without it, they count as active until their memory is
