@@ -174,7 +174,8 @@ fn the_kernel_side_compiles_for_each_architecture() {
                 "{architecture}, {view}: {}",
                 object.len()
             );
-            if architecture == "aarch64" {
+            // The whole stack has a field of its own at this offset.
+            if architecture == "aarch64" && view == "layers" {
                 assert_eq!(wide_loads_of_the_number(&object), 0, "{view}");
             }
             // A group is marked as complete after all stores before, which x86 keeps in order by itself.

@@ -3,7 +3,8 @@
  * The owner of a bio's first page, compiled for the build machine.
  *
  * page: prints which page's owner it is, for the head and a tail of a folio, each way in which kernels link the two: by
- * the head's address in compound_head, or in compound_info, or by a mask in compound_info.
+ * the head's address in compound_head, or in compound_info, or by a mask in compound_info. Then whether the bio carries
+ * data of a file: of a page of a file on a disk, of one in memory, of an anonymous page, and of a slab.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,8 +14,18 @@
 
 #include "macros.h"
 
+struct super_block {
+	unsigned long s_magic;
+};
+
+struct inode {
+	struct super_block *i_sb;
+	struct address_space *i_mapping;
+};
+
 struct address_space {
 	const char *owner;
+	struct inode *host;
 };
 
 struct page {
@@ -46,9 +57,32 @@ static bool is_info;
 
 enum { PAGES = 16 };
 
+static void print_file(struct page page)
+{
+	struct bio_vec vec = { .bv_page = &page };
+	struct bio bio = { .bi_io_vec = &vec };
+
+	puts(inode_of_bio(&bio) ? "of a file" : "of no file");
+}
+
+static void print_files(void)
+{
+	enum { EXT4_MAGIC = 0xef53, ANONYMOUS = 1 };
+	struct super_block disk = { EXT4_MAGIC }, memory = { TMPFS_MAGIC };
+	struct inode on_disk = { &disk, NULL }, in_memory = { &memory, NULL };
+	struct address_space of_disk = { "", &on_disk }, of_memory = { "", &in_memory }, slab = { "", &on_disk };
+
+	on_disk.i_mapping = &of_disk;
+	in_memory.i_mapping = &of_memory;
+	print_file((struct page){ .mapping = &of_disk });
+	print_file((struct page){ .mapping = &of_memory });
+	print_file((struct page){ .mapping = (void *)((unsigned long)&of_disk | ANONYMOUS) });
+	print_file((struct page){ .mapping = &slab });
+}
+
 int main(void)
 {
-	struct address_space head = { "head" }, tail = { "tail" };
+	struct address_space head = { "head", NULL }, tail = { "tail", NULL };
 	/* Aligned to the size of the folio, as the array of all pages is. */
 	struct page *folio = aligned_alloc(PAGES * sizeof(*folio), PAGES * sizeof(*folio));
 
@@ -67,5 +101,7 @@ int main(void)
 			puts(mapping_of_bio(&bio)->owner);
 		}
 	}
+	is_info = false;
+	print_files();
 	return 0;
 }
