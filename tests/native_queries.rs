@@ -230,7 +230,9 @@ fn engines_compute_the_numbers_of_the_report() {
                 let found = computed(tables, table, name, rows);
                 let is_reported = match *table {
                     "rows" => has_rows,
-                    "requests" | "seeks" | "limits" | "usage" => has_requests,
+                    // Records of the whole stack have those of kernel threads, too, which no operation counts.
+                    "requests" => !has_rows && has_requests,
+                    "seeks" | "limits" | "usage" => has_requests,
                     _ => true,
                 };
                 if is_reported {
