@@ -234,14 +234,14 @@ pub fn wider(a: Option<(u64, u64)>, b: Option<(u64, u64)>) -> Option<(u64, u64)>
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// splitmix64: the same samples in every run, without a dependency.
-    struct Samples(u64);
+    pub struct Samples(pub u64);
 
     impl Samples {
-        fn next(&mut self) -> u64 {
+        pub fn next(&mut self) -> u64 {
             self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -97,19 +97,10 @@ fn mean(histogram: &Histogram, total_ns: u64, (min, max): (u64, u64), one_in: u3
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::histogram::tests::Samples;
     use crate::model::sample::Sample;
 
-    /// splitmix64: the same numbers in every run.
-    struct Random(u64);
-
-    impl Random {
-        fn next(&mut self) -> u64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ z >> 31
-        }
-
+    impl Samples {
         /// Above 0, and below 1.
         fn part(&mut self) -> f64 {
             ((self.next() >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
@@ -172,9 +163,9 @@ mod tests {
     }
 
     /// How a duration is drawn.
-    type Duration = fn(&mut Random) -> f64;
+    type Duration = fn(&mut Samples) -> f64;
 
-    fn of_normal(random: &mut Random, deviation: f64) -> f64 {
+    fn of_normal(random: &mut Samples, deviation: f64) -> f64 {
         let angle = std::f64::consts::TAU * random.part();
         1000.0 * (deviation * (-2.0 * random.part().ln()).sqrt() * angle.cos()).exp()
     }
@@ -198,7 +189,7 @@ mod tests {
     ];
 
     /// Whether the interval of a simulated run has the true mean; `None`: there is no interval.
-    fn simulated(random: &mut Random, calls: u64, one_in: u32, duration: Duration) -> Option<bool> {
+    fn simulated(random: &mut Samples, calls: u64, one_in: u32, duration: Duration) -> Option<bool> {
         let (mut histogram, mut sum, mut all) = (Histogram::default(), 0_u64, 0_u64);
         let mut extremes = (u64::MAX, 0);
         for _ in 0..calls {
@@ -220,7 +211,7 @@ mod tests {
     #[test]
     fn the_interval_of_a_mean_has_the_true_one_in_95_of_100_runs() {
         const RUNS: u64 = 1000;
-        let mut random = Random(2026);
+        let mut random = Samples(2026);
         for (name, duration) in DURATIONS {
             for (measured, one_in) in [(110, 10), (110, 2), (400, 10)] {
                 let runs =

@@ -5,11 +5,15 @@ use crate::model::record::{Fault, Kind, Lost};
 use crate::model::report::records::{Questions, RecordsReport};
 
 fn answered(batches: impl IntoIterator<Item = Records>) -> RecordsReport {
+    answered_by(Names::default(), batches)
+}
+
+fn answered_by(names: Names, batches: impl IntoIterator<Item = Records>) -> RecordsReport {
     let questions = Questions {
         access: true,
         ..Questions::default()
     };
-    let mut answers = Answers::new(&questions, Names::default());
+    let mut answers = Answers::new(&questions, names);
     answers.take(&definitions());
     for batch in batches {
         answers.take(&batch);
@@ -19,6 +23,15 @@ fn answered(batches: impl IntoIterator<Item = Records>) -> RecordsReport {
 
 fn report(records: Records) -> AccessReport {
     answered([records]).access.unwrap()
+}
+
+/// Of what is selected by the file `/data`.
+fn report_of_data(records: Records) -> AccessReport {
+    let selection = crate::model::selection::Selection {
+        files: vec!["/data".to_owned()],
+        ..Default::default()
+    };
+    answered_by(Names::new(selection), [records]).access.unwrap()
 }
 
 fn of_calls(calls: Vec<Call>) -> AccessReport {
@@ -355,18 +368,7 @@ fn requests_of_direct_calls_are_on_their_files() {
     let found = report(with_async);
     assert_eq!((blk(&found), found.without_file), (vec![("/data".to_owned(), 1, 1)], 1));
     // Those of a selected file are selected by it.
-    let selection = crate::model::selection::Selection {
-        files: vec!["/data".to_owned()],
-        ..Default::default()
-    };
-    let questions = Questions {
-        access: true,
-        ..Questions::default()
-    };
-    let mut answers = Answers::new(&questions, Names::new(selection));
-    answers.take(&definitions());
-    answers.take(&records());
-    let found = answers.finish().access.unwrap();
+    let found = report_of_data(records());
     assert_eq!((blk(&found), found.without_file), (vec![data], 0));
 }
 
@@ -415,17 +417,6 @@ fn requests_of_workers_are_on_the_file_of_all_that_were_attempted() {
     let found = report(records());
     assert_eq!((blk(&found), found.without_file), (vec![2, 1], 4));
     // Those on other files are known, whatever is selected.
-    let selection = crate::model::selection::Selection {
-        files: vec!["/data".to_owned()],
-        ..Default::default()
-    };
-    let questions = Questions {
-        access: true,
-        ..Questions::default()
-    };
-    let mut answers = Answers::new(&questions, Names::new(selection));
-    answers.take(&definitions());
-    answers.take(&records());
-    let found = answers.finish().access.unwrap();
+    let found = report_of_data(records());
     assert_eq!(blk(&found), [2]);
 }
