@@ -28,10 +28,9 @@ use crate::view::html::{Columns, Compared, comparison};
 use crate::view::json::form::{Bucket, Family, Layer, Line, Op, Report};
 use crate::view::json::{Form, SCHEMA_VERSION};
 use crate::view::text::WIDTH;
+use crate::view::text::estimate::estimates;
 use crate::view::text::name::beginning;
-use crate::view::text::number::{
-    ColumnUnit, decimal_bytes, thousands, time_each, time_sum, unit_of_bytes, unit_of_times,
-};
+use crate::view::text::number::{ColumnUnit, decimal_bytes, time_each, time_sum, unit_of_bytes, unit_of_times};
 use crate::view::{Json, Screen, Sheet, View};
 
 /// The number of standard errors that count as noise.
@@ -332,8 +331,7 @@ impl Run {
 
     /// That its numbers are estimates.
     fn sampled(&self) -> Option<String> {
-        let one_in = self.sample?;
-        Some(format!("estimates from 1 in {} calls (--sample)", thousands(one_in)))
+        self.sample.map(estimates)
     }
 
     /// Calls by their name; `None` if they were not measured.

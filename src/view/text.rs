@@ -4,7 +4,7 @@
 
 mod block;
 mod color;
-mod estimate;
+pub mod estimate;
 mod family;
 mod group;
 mod interval;

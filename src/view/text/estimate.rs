@@ -3,22 +3,24 @@
 use super::number::{ColumnUnit, TIME_COLUMNS, column_units, thousands};
 use super::{Page, print_table};
 use crate::model::report::Report;
-use crate::model::report::estimate::{Estimate, LEAST_FOR_MEAN};
+use crate::model::report::estimate::{CONFIDENCE, Estimate, LEAST_FOR_MEAN};
 
 /// Columns of names.
 const NAMES: usize = 12;
 
+/// What numbers are if one of so many calls was measured.
+pub fn estimates(one_in: u64) -> String {
+    format!("estimates from 1 in {} calls (--sample)", thousands(one_in))
+}
+
 /// One sentence; `None`: all calls were measured.
-pub fn sentence(report: &Report) -> Option<String> {
-    let one_in = report.sample?.one_in();
-    Some(format!(
-        "estimates from 1 in {} calls (--sample): counts, totals and bytes",
-        thousands(one_in.into())
-    ))
+fn sentence(report: &Report) -> Option<String> {
+    let estimates = estimates(report.sample?.one_in().into());
+    Some(format!("{estimates}: counts, totals and bytes"))
 }
 
 /// Prints that the numbers above are estimates.
-pub fn print_sentence(report: &Report, page: &mut Page) {
+pub(super) fn print_sentence(report: &Report, page: &mut Page) {
     if let Some(sentence) = sentence(report) {
         page.line(&sentence);
         page.blank();
@@ -26,7 +28,7 @@ pub fn print_sentence(report: &Report, page: &mut Page) {
 }
 
 /// Prints the intervals of the numbers above. Nothing if all calls were measured.
-pub fn print_intervals(report: &Report, of: &[(&str, Option<Estimate>)], page: &mut Page) {
+pub(super) fn print_intervals(report: &Report, of: &[(&str, Option<Estimate>)], page: &mut Page) {
     let known = of
         .iter()
         .filter_map(|(name, estimate)| Some((*name, estimate.as_ref()?)));
@@ -34,7 +36,9 @@ pub fn print_intervals(report: &Report, of: &[(&str, Option<Estimate>)], page: &
     let Some(sentence) = sentence(report).filter(|_| !known.is_empty()) else {
         return;
     };
-    page.line(&format!("{sentence}. The true numbers lie, with 95 % confidence:"));
+    page.line(&format!(
+        "{sentence}. The true numbers lie, with {CONFIDENCE} % confidence:"
+    ));
     let means = |estimate: &Estimate| [estimate.avg_low_ns, estimate.avg_high_ns];
     let times = known.iter().flat_map(|(_, estimate)| means(estimate)).flatten();
     let unit = column_units(TIME_COLUMNS, times)[0];
