@@ -171,6 +171,7 @@ fn at_recorded_offset(step: &mut Step) {
 }
 
 /// Which thread of the replay makes the calls of each recorded one. Beyond [`MOST_THREADS`], recorded threads that never
+/// overlapped share one.
 fn lanes(calls: &[Recorded]) -> Result<HashMap<u32, usize>, Impossible> {
     let mut spans: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     for call in calls.iter().filter(|call| does::does(call.op).is_ok()) {

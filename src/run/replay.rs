@@ -13,7 +13,7 @@ use nix::sys::statvfs::statvfs;
 use nix::unistd::geteuid;
 
 use crate::args::{Only, Replay};
-use crate::catalog::SYSCALLS;
+use crate::catalog::{SYSCALLS, syscall_of};
 use crate::cause::Cause;
 use crate::compare::{Comparison, Measured, Recorded, TimedCalls};
 use crate::event::Signals;
@@ -206,7 +206,7 @@ impl Job<'_> {
 
 /// The calls that were made, by family or operation.
 fn timed(results: &Results, by_family: bool) -> Vec<TimedCalls> {
-    let family = |op: Op| SYSCALLS.iter().find(|call| call.op == op)?.family;
+    let family = |op: Op| syscall_of(op)?.family;
     let mut calls = Vec::new();
     for (op, times) in &results.families {
         let name = match family(*op).filter(|_| by_family) {

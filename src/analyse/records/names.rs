@@ -154,7 +154,7 @@ impl Names {
         self.selects_thread(self.process_of(request), request.tid, at_ns) && self.selects_disk(request)
     }
 
-    /// The same, whatever thread submitted it.
+    /// Whether a request is selected, whatever thread submitted it.
     #[must_use]
     pub fn selects_request_of_any(&self, request: &Request) -> bool {
         self.selects_disk(request) && self.selects_file(request.inode.map(FileKey::from))

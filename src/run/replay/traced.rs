@@ -48,8 +48,7 @@ enum Answer {
 /// # Errors
 /// The cause, in one line.
 pub fn replay(job: &Job<'_>) -> Result<(Done, Measured), Failure> {
-    let pair = UnixStream::pair().map_err(cannot_start)?;
-    let (ours, theirs) = pair;
+    let (ours, theirs) = UnixStream::pair().map_err(cannot_start)?;
     // SAFETY: this process has a single thread, so that its copy may do whatever it could.
     match unsafe { nix::unistd::fork() }.map_err(|error| cannot_start(error.into()))? {
         ForkResult::Child => {
@@ -77,8 +76,8 @@ fn make_calls(job: &Job<'_>, tracer: &UnixStream) -> ! {
     }
     let mut ready = || {
         end_with_tracer();
-        let told = writeln!(&mut &*tracer, "{READY}").and_then(|()| next(tracer));
-        told.map_err(|_| Cause::from("the process that traces has ended".to_owned()))
+        let let_go = writeln!(&mut &*tracer, "{READY}").and_then(|()| next(tracer));
+        let_go.map_err(|_| Cause::from("the process that traces has ended".to_owned()))
     };
     let answer = match job.replay(true, &mut ready) {
         Ok(Some(done)) => Answer::Done(Box::new(done.report), done.is_different),
