@@ -313,23 +313,34 @@ impl Definitions {
                 },
             );
         }
+        // They come by CPU, and a process that moves to another one may come with its older definition last.
         for thread in &records.threads {
-            self.threads.insert(
-                thread.tid,
-                Known {
-                    row: thread.clone(),
-                    segment,
-                },
-            );
+            let known = self.threads.get(&thread.tid);
+            if known.is_none_or(|known| known.row.at_ns <= thread.at_ns) {
+                self.threads.insert(
+                    thread.tid,
+                    Known {
+                        row: thread.clone(),
+                        segment,
+                    },
+                );
+            }
         }
         for folder in &records.folders {
-            self.folders.insert(
-                (folder.pid, folder.is_root),
-                Known {
-                    row: folder.clone(),
-                    segment,
-                },
-            );
+            let of = (folder.pid, folder.is_root);
+            if self
+                .folders
+                .get(&of)
+                .is_none_or(|known| known.row.at_ns <= folder.at_ns)
+            {
+                self.folders.insert(
+                    of,
+                    Known {
+                        row: folder.clone(),
+                        segment,
+                    },
+                );
+            }
         }
     }
 

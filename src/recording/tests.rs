@@ -941,6 +941,36 @@ fn what_was_written_is_not_written_again() {
     assert!(second.write(&scratch.0.join("none/z.iosb"), |_| ()).is_err());
 }
 
+/// Definitions come by CPU: of a process that moved to another one the older may come last, and does not replace the newer.
+#[test]
+fn the_newest_definition_is_written_again() {
+    let scratch = Scratch::new();
+    let mut ring = ring(12, 64 << 20);
+    let older = definitions();
+    let mut newer = definitions();
+    newer.folders[0].at_ns += 1;
+    newer.folders[0].path = "/srv".to_owned();
+    newer.threads[0].at_ns += 1;
+    newer.threads[0].comm = "walwriter".to_owned();
+    ring.records(newer, START + 5).unwrap();
+    ring.records(older, START + 6).unwrap();
+    // Far enough for the segment with the first definitions to leave the ring.
+    fill(&mut ring, 1..=40);
+    let folder = scratch.recording();
+    ring.cut("late").unwrap().write(&folder, |_| ()).unwrap();
+    let records = read(&folder);
+    let folders: Vec<&str> = records.folders.iter().map(|folder| &*folder.path).collect();
+    let threads: Vec<&str> = records.threads.iter().map(|thread| &*thread.comm).collect();
+    assert!(
+        folders.last() == Some(&"/srv") && !folders.contains(&"/"),
+        "{folders:?}"
+    );
+    assert!(
+        threads.last() == Some(&"walwriter") && !threads.contains(&"postgres"),
+        "{threads:?}"
+    );
+}
+
 /// The shorter of time and size.
 #[test]
 fn a_ring_does_not_grow_beyond_its_size() {
