@@ -78,15 +78,17 @@ const LONG_SLEEPERS: Spec = Spec {
     ..SLEEPERS
 };
 const DELAY: Duration = Duration::from_millis(20);
+/// With this one, [`LONG_SLEEPERS`] sleep for half a minute, in which another tool ends on a busy machine, too.
+const LONG_DELAY: Duration = Duration::from_millis(100);
 /// The number of attempts, since the event does not always happen.
 const ATTEMPTS: usize = 4;
 /// How long a tool may take to begin, or to end.
 const BEGIN_BOUND: Duration = Duration::from_secs(240);
 
 /// The disk, if the workload needs its own, and its file.
-fn stage(guest: &Guest, spec: &Spec) -> Result<Option<SlowDisk>, String> {
+fn stage(guest: &Guest, spec: &Spec, delay: Duration) -> Result<Option<SlowDisk>, String> {
     let disk = (spec.file == SlowDisk::FILE)
-        .then(|| SlowDisk::new(guest, DELAY))
+        .then(|| SlowDisk::new(guest, delay))
         .transpose()?;
     prepare(spec.file)?;
     Ok(disk)
@@ -110,7 +112,7 @@ fn traced(guest: &Guest, spec: &Spec, arguments: &[&str], by_pid: bool) -> Resul
 }
 
 fn exact(guest: &Guest, spec: &Spec) -> Result<(), String> {
-    let _disk = stage(guest, spec)?;
+    let _disk = stage(guest, spec, DELAY)?;
     let ended = traced(guest, spec, &["-T", &ALL_LAYERS.join(",")], true)?;
     let report = ended.report()?;
     for layer in &report.layers {
@@ -141,7 +143,7 @@ fn calls_of(spec: &Spec, name: &str) -> u64 {
 }
 
 fn small_table(guest: &Guest) -> Result<(), String> {
-    let _disk = stage(guest, &SLEEPERS)?;
+    let _disk = stage(guest, &SLEEPERS, DELAY)?;
     let ended = traced(guest, &SLEEPERS, &["-T", &ALL_LAYERS.join(","), "--starts", "8"], true)?;
     let report = ended.report()?;
     for name in [SYSCALL, VFS, EXT4] {
@@ -163,7 +165,7 @@ fn small_table(guest: &Guest) -> Result<(), String> {
 /// When a program is detached from a function, the kernel skips the other ones at the returns of tasks that sleep in
 /// it.
 fn beside_detaching(guest: &Guest) -> Result<(), String> {
-    let _disk = stage(guest, &LONG_SLEEPERS)?;
+    let _disk = stage(guest, &LONG_SLEEPERS, DELAY)?;
     let layers = ALL_LAYERS.join(",");
     let earlier = Tool::start(guest, &["-T", &layers])?;
     earlier.interrupt()?;
@@ -177,7 +179,7 @@ fn beside_detaching(guest: &Guest) -> Result<(), String> {
 
 /// The tool cannot wait for other tools; the loss is reported.
 fn left_by_another(guest: &Guest) -> Result<(), String> {
-    let _disk = stage(guest, &LONG_SLEEPERS)?;
+    let _disk = stage(guest, &LONG_SLEEPERS, LONG_DELAY)?;
     // The other tool's programs may be detached at a moment without sleeping tasks.
     for _ in 0..ATTEMPTS {
         let (lost, why) = beside_one_that_detaches(guest)?;
@@ -222,7 +224,7 @@ fn beside_one_that_detaches(guest: &Guest) -> Result<(u64, String), String> {
 /// A forced hook that loses calls: the report says so, and the sum of counted and lost calls is at least the truth, and
 /// exactly the truth without filters and other processes.
 fn lossy(guest: &Guest, spec: &Spec, probe: &str, must_lose: bool) -> Result<(), String> {
-    let _disk = stage(guest, spec)?;
+    let _disk = stage(guest, spec, DELAY)?;
     let mut lost_any = false;
     for by_pid in [true, false] {
         // Only the workload uses ext4; at vfs all processes are seen.
