@@ -15,7 +15,7 @@ use std::process::Command;
 
 use iostackbreakdown::export::output::{Directory, Stream};
 use iostackbreakdown::export::{Format, Output, Selection, Summary, export};
-use iostackbreakdown::model::record::Records;
+use iostackbreakdown::model::record::{Records, Sleep};
 use iostackbreakdown::model::recording::Names;
 use iostackbreakdown::model::run_info::RunInfo;
 use iostackbreakdown::model::snapshot::Snapshot;
@@ -268,7 +268,15 @@ fn fio_replays_the_job_with_the_same_bytes() {
 
 #[test]
 fn the_official_messages_of_perfetto_read_the_trace() {
-    let exported = Exported::new(Format::Perfetto, "perfetto", &synthetic::batches());
+    let mut batches = synthetic::batches();
+    // In a call that has no record: it has no slice.
+    let batch = batches.iter_mut().find(|batch| !batch.sleeps.is_empty()).unwrap();
+    let outside = Sleep {
+        tid: 77,
+        ..batch.sleeps[0].clone()
+    };
+    batch.sleeps.push(outside);
+    let exported = Exported::new(Format::Perfetto, "perfetto", &batches);
     let trace = script("perfetto_slices.py", &exported.path);
     let all = recorded();
     let ended = all.calls.iter().filter(|call| call.end_ns.is_some());

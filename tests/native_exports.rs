@@ -1,5 +1,6 @@
 //! Exports of what SQLite, fio with six engines, git and direct I/O did on this kernel, in the tools that they are for: all
-//! have the numbers of `report`. Run it as root; `tests/run` installs the tools.
+//! have the numbers of `report`. Run it as root; `tests/run` installs the tools. `IOSB_RECORDING` is a recording of such a
+//! workload that was made elsewhere, as `tests/exports/guests` does in guests.
 
 #[path = "exports/outside.rs"]
 mod outside;
@@ -8,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use iostackbreakdown::model::record::Records;
+use iostackbreakdown::model::record::{Records, Request, Sleep};
 use iostackbreakdown::recording::Recording;
 use serde_json::{Value, json};
 
@@ -35,6 +36,26 @@ git -C repo -c user.name=x -c user.email=x@example.org commit -q -m all
 dd if=/dev/zero of=raw bs=64k count=16 oflag=direct
 dd if=raw of=/dev/null bs=16k iflag=direct"#;
 
+fn record(folder: &Path) {
+    let recording = ["record", "-q", "-T", "syscall,blk", "-o", "x.iosb", "--", "sh", "-c"];
+    let (_, said) = run(folder, &[&[TOOL], &recording[..], &[WORKLOAD]].concat());
+    assert!(!said.contains("INCOMPLETE"), "{said}");
+}
+
+/// What a report has of each op of requests.
+fn sums(requests: &[Request]) -> Vec<Value> {
+    let mut ops = BTreeMap::<&str, [u64; 3]>::new();
+    for request in requests {
+        let [count, bytes, total_ns] = ops.entry(request.op.name()).or_default();
+        *count += 1;
+        *bytes += request.bytes;
+        *total_ns += request.ended_ns - request.issued_ns.unwrap();
+    }
+    let ops = ops.into_iter();
+    ops.map(|(op, [count, bytes, total_ns])| json!({ "op": op, "count": count, "bytes": bytes, "total_ns": total_ns }))
+        .collect()
+}
+
 /// A recording, its report, and its records.
 struct Recorded {
     folder: PathBuf,
@@ -49,21 +70,15 @@ impl Recorded {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("native-exports");
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
-        let recording = [
-            "record",
-            "-q",
-            "-T",
-            "syscall,blk",
-            "-o",
-            "x.iosb",
-            "--",
-            "sh",
-            "-c",
-            WORKLOAD,
-        ];
-        let (_, said) = run(&folder, &[&[TOOL], &recording[..]].concat());
-        assert!(!said.contains("INCOMPLETE"), "{said}");
-        let (report, _) = run(&folder, &[TOOL, "report", "x.iosb", "--json"]);
+        // The whole stack counts most system calls by their families only: its report by system call is made of records.
+        let mut layers: &[&str] = &[];
+        if let Some(other) = std::env::var_os("IOSB_RECORDING") {
+            std::os::unix::fs::symlink(other, folder.join("x.iosb")).unwrap();
+            layers = &["-T", "syscall,blk"];
+        } else {
+            record(&folder);
+        }
+        let (report, _) = run(&folder, &[&[TOOL, "report", "x.iosb", "--json"], layers].concat());
         let report: Value = serde_json::from_str(&report).unwrap();
         let ops = |layer: &str| -> Vec<Value> {
             let layers = report["layers"].as_array().unwrap();
@@ -78,10 +93,21 @@ impl Recorded {
         let mut records = Records::default();
         let recording = Recording::open(&folder.join("x.iosb")).unwrap();
         recording.batches(None, None).for_each(|batch| records.append(batch));
+        // Exports have the requests of kernel threads for the recorded calls, too: those of the journal.
+        let mut requests = ops("blk");
+        let of_processes = records.requests.iter().filter(|request| request.pid > 0).count() as u64;
+        let counted: u64 = requests.iter().map(|op| op["count"].as_u64().unwrap()).sum();
+        assert!(
+            layers.is_empty() || of_processes == counted,
+            "{of_processes}: {requests:?}"
+        );
+        if of_processes < records.requests.len() as u64 {
+            requests = sums(&records.requests);
+        }
         let named = |op: Value| (op["op"].as_str().unwrap().to_owned(), op);
         Self {
             calls: ops("syscall").into_iter().map(named).collect(),
-            requests: ops("blk"),
+            requests,
             records,
             folder,
         }
@@ -139,6 +165,56 @@ fn exports_of_a_recording_have_the_numbers_of_its_report() {
     } else {
         println!("left out: the analyses of LTTng, which this release does not have");
     }
+}
+
+/// Where a buffer is too small: `report --lost`, babeltrace2 and LTTng's analyses have the same intervals and numbers.
+#[test]
+fn what_was_lost_is_lost_in_the_tools_that_read_exports() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("native-exports-lost");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let recording = ["record", "-q", "-T", "syscall", "--buffer", "64k", "-o", "x.iosb", "--"];
+    let workload = ["dd", "if=/dev/zero", "of=bytes", "bs=1", "count=50000"];
+    run(&folder, &[&[TOOL], &recording[..], &workload[..]].concat());
+    run(&folder, &[TOOL, "export", "x.iosb", "--to", "ctf", "-o", "ctf"]);
+    // "12:00:01.250-12:00:01.262  CPU 1  2,543 calls have no record; ...".
+    let (report, _) = run(&folder, &[TOOL, "report", "x.iosb", "--lost"]);
+    let line = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (from, to) = words[0].split_once('-').unwrap();
+        (to.to_owned(), words[3].replace(',', ""), from.to_owned())
+    };
+    let lost = report.lines().filter(|line| line.contains(" CPU ")).map(line);
+    let mut lost: Vec<(String, String, String)> = lost.collect();
+    lost.sort();
+    assert!(!lost.is_empty(), "{report}");
+    is_discarded(&run(&folder, &["babeltrace2", "ctf"]).1, &lost);
+    if Path::new("/usr/bin/lttng-syscallstats").exists() {
+        is_discarded(&run(&folder, &["lttng-syscallstats", "--no-progress", "ctf"]).1, &lost);
+    } else {
+        println!("left out: the analyses of LTTng, which this release does not have");
+    }
+}
+
+/// Whether a tool has the same losses, by their ends, numbers and beginnings. Packets of a trace follow each other: a loss
+/// that began before another one of its CPU had ended begins at that end.
+fn is_discarded(text: &str, lost: &[(String, String, String)]) {
+    // "Tracer discarded 2543 events between [12:00:01.250123456] and [12:00:01.262123456] in ...".
+    let lines = text.lines().filter_map(|line| line.split_once("Tracer discarded "));
+    let interval = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let milliseconds = |word: &str| word[1..13].to_owned();
+        (milliseconds(words[5]), words[0].to_owned(), milliseconds(words[3]))
+    };
+    let mut discarded: Vec<_> = lines.map(|(_, line)| interval(line)).collect();
+    discarded.sort();
+    let is_same = |(one, other): (&(String, String, String), &(String, String, String))| {
+        (&one.0, &one.1) == (&other.0, &other.1) && (&other.2..=&other.0).contains(&&one.2)
+    };
+    assert_eq!(discarded.len(), lost.len(), "{discarded:?}, {lost:?}");
+    assert!(discarded.iter().zip(lost).all(is_same), "{discarded:?}, {lost:?}");
+    let apart = lost.windows(2).all(|pair| pair[0].0 <= pair[1].2);
+    assert!(!apart || discarded == lost, "{discarded:?}, {lost:?}");
 }
 
 fn json_lines(recorded: &Recorded) {
@@ -204,6 +280,7 @@ fn block_trace(recorded: &Recorded) {
         sums[1] += count("C ");
         let script = format!("blkparse -i {disk} -d {disk}.bin >/dev/null && btt -i {disk}.bin -o {disk}");
         run(&folder, &["sh", "-c", &script]);
+        seeks(recorded, &folder, disk);
         let stats = fs::read_to_string(folder.join(format!("{disk}.avg"))).unwrap();
         let line = stats
             .lines()
@@ -231,6 +308,53 @@ fn block_trace(recorded: &Recorded) {
     );
 }
 
+/// btt's file of seeks has the same lines as the requests, and adds up to `--seeks`.
+fn seeks(recorded: &Recorded, folder: &Path, disk: &str) {
+    let script = format!("btt -a -i {disk}.bin -s {disk}.seeks -o {disk}.with-seeks");
+    run(folder, &["sh", "-c", &script]);
+    let (out, _) = run(
+        &recorded.folder,
+        &[TOOL, "report", "x.iosb", "--seeks", "-d", disk, "--json"],
+    );
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let report = &report["seeks"]["disks"][0];
+    let number = |what: &str| report["disk"][what].as_u64().unwrap() as u32;
+    let numbers = [number("major"), number("minor")];
+    let name = format!("{disk}.seeks_{},{}_d2d_c.dat", numbers[0], numbers[1]);
+    let text = fs::read_to_string(folder.join(name)).unwrap();
+    // The first is the distance from the start of the disk.
+    let lines = text.lines().skip(1).map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        (words[1].parse::<i64>().unwrap(), words[2].to_owned())
+    });
+    let lines: Vec<(i64, String)> = lines.collect();
+    let requests = recorded.records.requests.iter();
+    let requests = requests.filter(|request| request.disk == numbers && request.bytes > 0);
+    let mut requests: Vec<&Request> = requests.collect();
+    requests.sort_by_key(|request| request.issued_ns);
+    assert_eq!(lines, distances(&requests), "{disk}");
+    // btt has discards, which move no head, among them.
+    requests.retain(|request| request.op.name() != "discard");
+    let counted = distances(&requests);
+    for row in report["rows"].as_array().unwrap() {
+        let within = row["from"].as_i64().unwrap()..=row["to"].as_i64().unwrap();
+        let count = counted.iter().filter(|(distance, _)| within.contains(distance)).count();
+        assert_eq!(row["count"], json!(count), "{disk}: {within:?}");
+    }
+    let sectors: u64 = counted.iter().map(|(distance, _)| distance.unsigned_abs()).sum();
+    assert_eq!(report["sectors"], json!(sectors), "{disk}");
+}
+
+/// Sectors from the end of each request to the start of the next, and the direction of that one, as btt writes it.
+fn distances(requests: &[&Request]) -> Vec<(i64, String)> {
+    let distance = |pair: &[&Request]| {
+        let end = pair[0].sector + pair[0].bytes / 512;
+        let direction = if pair[1].op.name() == "read" { "r" } else { "w" };
+        (pair[1].sector.cast_signed() - end.cast_signed(), direction.to_owned())
+    };
+    requests.windows(2).map(distance).collect()
+}
+
 fn fio_job(recorded: &Recorded) {
     let folder = recorded.export("fio");
     run(&folder, &["sh", "prepare.sh"]);
@@ -241,9 +365,18 @@ fn fio_job(recorded: &Recorded) {
     let report: Value = serde_json::from_str(&out[out.find('{').unwrap()..]).unwrap();
     let jobs = report["jobs"].as_array().unwrap();
     let bytes = |what: &str| -> u64 { jobs.iter().map(|job| job[what]["io_bytes"].as_u64().unwrap()).sum() };
+    // Requests of io_uring and AIO are recorded where vfs is measured.
+    let of_async = |op: &str| -> u64 {
+        let requests = recorded.records.asynchronous.iter();
+        let requests = requests.filter(|request| request.op.name() == op);
+        requests.map(|request| request.value.max(0).cast_unsigned()).sum()
+    };
     assert_eq!(
         [bytes("read"), bytes("write")],
-        [recorded.bytes(&READS), recorded.bytes(&WRITES)]
+        [
+            recorded.bytes(&READS) + of_async("read"),
+            recorded.bytes(&WRITES) + of_async("write")
+        ]
     );
 }
 
@@ -260,6 +393,23 @@ fn perfetto(recorded: &Recorded) {
         (&json!(0), &json!(0), &json!(0))
     );
     assert_eq!(trace["calls_ns"], json!(recorded.sum("total_ns")));
+    let records = &recorded.records;
+    // Those in calls that are excluded have no slice.
+    let is_inside = |sleep: &&Sleep| {
+        let calls = records.calls.iter().filter(|call| call.tid == sleep.tid);
+        let calls = calls.map(|call| (call.begin_ns, call.end_ns.unwrap_or(u64::MAX)));
+        let faults = records.faults.iter().filter(|fault| fault.tid == sleep.tid);
+        let faults = faults.map(|fault| (fault.begin_ns, fault.end_ns));
+        let mut all = calls.chain(faults);
+        all.any(|(begin_ns, end_ns)| begin_ns <= sleep.out_ns && sleep.in_ns <= end_ns)
+    };
+    let sleeps = records.sleeps.iter().filter(is_inside);
+    let sleeps_ns: u64 = sleeps.map(|sleep| sleep.in_ns - sleep.out_ns).sum();
+    let rows_ns: u64 = records.calls.iter().map(|call| call.rows.iter().sum::<u64>()).sum();
+    assert_eq!(
+        (&trace["sleeps_ns"], &trace["rows_ns"]),
+        (&json!(sleeps_ns), &json!(rows_ns))
+    );
     assert_eq!(trace["device_ns"], json!(recorded.sum_of_requests("total_ns")));
     assert_eq!(trace["deepest_at_device"], trace["deepest_counted"]);
     assert_eq!(trace["flows_without_end"], json!(0));

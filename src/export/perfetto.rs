@@ -359,6 +359,10 @@ impl<'a> Perfetto<'a> {
         if point == Point::End {
             return self.close(at_ns, (sleep.tid, address), &[], output);
         }
+        // The call is excluded, or its record was lost: as the only slice, the sleep would look like a call.
+        if self.stacks.get(&sleep.tid).is_none_or(Vec::is_empty) {
+            return Ok(());
+        }
         let name = match self.about.outline.row(sleep.row) {
             "" => "sleep",
             row => row,

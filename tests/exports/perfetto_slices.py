@@ -14,8 +14,8 @@ out = dict.fromkeys(
     ["badly_nested", "calls_ns", "sleeps_ns", "device_ns", "rows_ns", "lost", "dropped", "deepest_at_device", "deepest_counted"], 0
 )
 seen, now, at_device = set(), 0, 0
-SLEEPS = {"device", "journal"}
-ROWS = {"syscall", "vfs", "ext4", "queue", "device", "journal", "others' I/O", "lock", "other", "run queue"}
+SLEEPS = {"queue", "device", "journal", "others' I/O", "lock", "other", "run queue"}
+ROWS = {"syscall", "vfs", "ext4", "xfs"} | SLEEPS
 
 for packet in trace.packet:
     out["dropped"] += packet.previous_packet_dropped
