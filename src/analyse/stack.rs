@@ -183,15 +183,18 @@ pub fn of_group(
     let rows = rows(measured);
     let nothing = FamilyCounters::default();
     let pairs = Family::ALL.into_iter().zip(&after.families).enumerate();
-    let families = pairs.map(|(index, (family, after))| {
+    let families = pairs.filter_map(|(index, (family, after))| {
         let before = before.and_then(|before| before.families.get(index)).unwrap_or(&nothing);
+        if after.steps == before.steps {
+            return None;
+        }
         let mut difference = after.combined(before, u64::wrapping_sub);
         difference.extremes = after.extremes;
         let report = family_report(family, difference, &rows, measured);
-        FamilyReport {
+        Some(FamilyReport {
             extremes: in_steps(report.extremes, &report.histogram, report.total_ns),
             ..report
-        }
+        })
     });
     let families = families.filter(|family| family.count() > 0).collect();
     let no_origins = vec![[0; 4]; after.origins.len()];

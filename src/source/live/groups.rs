@@ -12,7 +12,7 @@ use crate::model::abi::{DIRECTIONS, FAMILIES, GROUP_FIRST, GROUP_NO_ROOM, ORIGIN
 use crate::model::ids::{By, PathKind};
 use crate::model::report::group::Who;
 use crate::model::report::slow::{CallPath, Inode};
-use crate::model::snapshot::{GroupsCounters, OpCounters, StackCounters};
+use crate::model::snapshot::{FamilyCounters, GroupsCounters, OpCounters, StackCounters};
 use crate::probe::attach::{AttachedGroups, GroupCounters};
 use crate::probe::plan::Plan;
 use crate::sys::counters::Counters;
@@ -83,8 +83,13 @@ fn read_stack(
     group: u32,
     epoch: u64,
 ) -> StackCounters {
+    // Most groups have calls of few families, and there may be thousands of groups.
     let family = |index: u32| {
-        let found = families.element((group * FAMILIES + index) as usize);
+        let element = (group * FAMILIES + index) as usize;
+        if stack::is_unused(|word| families.word(element, word)) {
+            return Some(FamilyCounters::default());
+        }
+        let found = families.element(element);
         found.map(|family| stack::family(&family, epoch))
     };
     let origin = |index: u32| {
