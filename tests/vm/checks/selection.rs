@@ -176,6 +176,11 @@ const SELECTION: &[Line] = &[
 
 /// They take minutes of an emulated CPU, and the same with other hooks or another view runs always.
 const LONG: &[&str] = &[
+    "dimensions: three processes, each with its own calls, by kprobes",
+    "events: each call once, fentry",
+    "folding: calls, fentry",
+    "folding: calls, kprobe-event",
+    "trust: --check, fsession",
     "overload: counted and lost are what was done, fentry",
     "overload: counted and lost are what was done, kprobe",
     "folding: the whole stack by file",
