@@ -270,7 +270,7 @@ fn block_trace(recorded: &Recorded) {
             )
         })
         .collect();
-    let (mut sums, mut device_s) = ([0; 2], 0.0);
+    let (mut sums, mut device_s, mut all_s) = ([0; 2], 0.0, 0.0);
     for disk in &disks {
         let script = format!("cat {disk}.blktrace.* | blkparse -i - -f '%a %d %N\\n'");
         let (out, _) = run(&folder, &["sh", "-c", &script]);
@@ -282,16 +282,16 @@ fn block_trace(recorded: &Recorded) {
         run(&folder, &["sh", "-c", &script]);
         seeks(recorded, &folder, disk);
         let stats = fs::read_to_string(folder.join(format!("{disk}.avg"))).unwrap();
-        let line = stats
-            .lines()
-            .find(|line| line.starts_with("D2C"))
-            .unwrap_or_else(|| panic!("{stats}"));
-        let numbers: Vec<f64> = line
-            .split_whitespace()
-            .skip(1)
-            .map(|word| word.parse().unwrap())
-            .collect();
-        device_s += numbers[1] * numbers[3];
+        // Means with nanoseconds, which are multiplied by their number.
+        let sum = |what: &str| -> f64 {
+            let line = stats.lines().find(|line| line.starts_with(what));
+            let line = line.unwrap_or_else(|| panic!("{what}: {stats}"));
+            let numbers = line.split_whitespace().skip(1).map(|word| word.parse().unwrap());
+            let numbers: Vec<f64> = numbers.collect();
+            numbers[1] * numbers[3]
+        };
+        device_s += sum("D2C");
+        all_s += sum("Q2C");
     }
     assert_eq!(
         sums,
@@ -300,11 +300,15 @@ fn block_trace(recorded: &Recorded) {
             recorded.records.requests.len() as u64
         ]
     );
-    // Its means have nanoseconds, and are multiplied by their number here.
     let expected = recorded.sum_of_requests("total_ns") as f64 / 1e9;
+    let from_begin = recorded.records.requests.iter().filter_map(|request| {
+        let begin_ns = request.submitted_ns.or(request.started_ns)?;
+        Some(request.ended_ns - begin_ns)
+    });
+    let expected_all = from_begin.sum::<u64>() as f64 / 1e9;
     assert!(
-        (device_s - expected).abs() < 1e-4,
-        "{device_s} s instead of {expected} s"
+        (device_s - expected).abs() < 1e-4 && (all_s - expected_all).abs() < 1e-4,
+        "D2C {device_s} s instead of {expected} s, Q2C {all_s} s instead of {expected_all} s"
     );
 }
 
