@@ -262,6 +262,22 @@ fn limit<K: Copy + Eq + std::hash::Hash, R>(all: &mut HashMap<K, Known<R>>, segm
         all.retain(|_, known| known.segment.saturating_add(age) > segment);
     }
 }
+
+/// Keeps the newest definition. They come by CPU, and a process that moves to another one may come with its older definition
+/// last.
+fn learn_one<K: Eq + std::hash::Hash, R: Clone>(
+    all: &mut HashMap<K, Known<R>>,
+    key: K,
+    row: &R,
+    at_ns: fn(&R) -> u64,
+    segment: u32,
+) {
+    if all.get(&key).is_none_or(|known| at_ns(&known.row) <= at_ns(row)) {
+        let row = row.clone();
+        all.insert(key, Known { row, segment });
+    }
+}
+
 /// The numbers that records use.
 struct Used {
     files: Vec<FileNumber>,
@@ -305,42 +321,14 @@ impl Used {
 impl Definitions {
     fn learn(&mut self, records: &Records, segment: u32) {
         for file in &records.files {
-            self.files.insert(
-                file.number,
-                Known {
-                    row: file.clone(),
-                    segment,
-                },
-            );
+            learn_one(&mut self.files, file.number, file, |file| file.at_ns, segment);
         }
-        // They come by CPU, and a process that moves to another one may come with its older definition last.
         for thread in &records.threads {
-            let known = self.threads.get(&thread.tid);
-            if known.is_none_or(|known| known.row.at_ns <= thread.at_ns) {
-                self.threads.insert(
-                    thread.tid,
-                    Known {
-                        row: thread.clone(),
-                        segment,
-                    },
-                );
-            }
+            learn_one(&mut self.threads, thread.tid, thread, |thread| thread.at_ns, segment);
         }
         for folder in &records.folders {
             let of = (folder.pid, folder.is_root);
-            if self
-                .folders
-                .get(&of)
-                .is_none_or(|known| known.row.at_ns <= folder.at_ns)
-            {
-                self.folders.insert(
-                    of,
-                    Known {
-                        row: folder.clone(),
-                        segment,
-                    },
-                );
-            }
+            learn_one(&mut self.folders, of, folder, |folder| folder.at_ns, segment);
         }
     }
 
