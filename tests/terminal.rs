@@ -230,9 +230,10 @@ fn assert_readable(what: &str, columns: u16, text: &str) -> Vec<String> {
             .iter()
             .any(|start| line.starts_with(start));
         // The name of a row that is too long to have its columns beside it.
-        let has_its_columns_below = lines
-            .get(at + 1)
-            .is_some_and(|next| next.starts_with(ROOM_OF_NAME) && has_columns(next));
+        let is_long = line.chars().count() >= ROOM_OF_NAME.len();
+        let below = lines.get(at + 1);
+        let has_its_columns_below =
+            is_long && below.is_some_and(|next| next.starts_with(ROOM_OF_NAME) && has_columns(next));
         if !line.starts_with("  ") || has_columns(line) || is_own || has_its_columns_below {
             head = line;
             continue;
