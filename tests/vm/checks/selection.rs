@@ -174,17 +174,29 @@ const SELECTION: &[Line] = &[
     ("docs: ", &["6.12"]),
 ];
 
-/// They take minutes of an emulated CPU, and the same with other hooks or another view runs always.
+/// They take minutes of an emulated CPU, and something alike runs always: with another hook, another view, or natively.
 const LONG: &[&str] = &[
+    "asynchronous: registered buffers, by kprobes, -p",
+    "cleanup: a run starts as fast while another one is detached",
+    "cleanup: many runs leave nothing",
+    "costs: the start, all layers by fentry",
     "dimensions: three processes, each with its own calls, by kprobes",
+    "docs: every command that probes functions runs",
     "events: each call once, fentry",
+    "events: each call once, kprobe",
+    "events: each call once, kprobe-event",
+    "events: each call once, kprobe-session",
+    "events: each call once, raw-tracepoint",
+    "filesystems: tmpfs is in the whole stack where it is named",
     "folding: calls, fentry",
     "folding: calls, kprobe-event",
-    "trust: --check, fsession",
-    "overload: counted and lost are what was done, fentry",
-    "overload: counted and lost are what was done, kprobe",
+    "folding: the whole stack",
     "folding: the whole stack by file",
     "folding: the whole stack with slow calls",
+    "overload: counted and lost are what was done, fentry",
+    "overload: counted and lost are what was done, kprobe",
+    "trust: --check, fsession",
+    "trust: --check, kprobe",
 ];
 
 /// Whether a check is left out if each runs in one configuration only.
