@@ -3,14 +3,17 @@
 //! Records arrive at their ends. Those that began before a moment that is computed from the batches before, the same in
 //! both passes, were kept by the first pass; all others wait until that moment has passed their own.
 
+use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 
+use super::iotracer::direction;
 use super::names::Names;
 use super::record::{Caller, Moment, Point, Record, all};
 use super::select::Resolved;
-use crate::model::record::{Kind, Records};
+use crate::model::direct::{DirectAccess, DirectAccesses, Requester};
+use crate::model::record::{FileNumber, Kind, Records, Request};
 
 /// Records that arrived after another one before its moments are passed on. The rings of all CPUs are read in turn, so
 /// that neighbours in time may be some thousand records from each other.
@@ -58,9 +61,16 @@ impl Window {
 struct Waiting {
     key: (u64, u8),
     point: Point,
-    record: Rc<Record>,
-    /// Others are only calls, whose requests may be selected.
-    is_selected: bool,
+    entry: Rc<Entry>,
+}
+
+/// A record, and what is known of it since it has begun.
+struct Entry {
+    record: Record,
+    /// Others are only accesses whose requests may be selected, and requests whose file is not known yet.
+    is_selected: Cell<bool>,
+    /// A request with the file of the access that submitted it.
+    with_file: OnceCell<Box<Record>>,
 }
 
 /// Puts moments in order.
@@ -77,6 +87,7 @@ pub struct InOrder<'a> {
     records: u64,
     lost: BTreeMap<Kind, u64>,
     callers: Callers,
+    direct: DirectAccesses<FileNumber>,
 }
 
 /// The last call of each thread that has begun.
@@ -115,6 +126,7 @@ impl<'a> InOrder<'a> {
             records: 0,
             lost: BTreeMap::new(),
             callers: Callers::default(),
+            direct: DirectAccesses::default(),
         }
     }
 
@@ -140,7 +152,13 @@ impl<'a> InOrder<'a> {
 
     fn add(&mut self, record: Record) {
         let is_selected = self.selection.passes(&record, self.names);
-        if !is_selected && !matches!(record, Record::Call(_)) {
+        let may_matter = match &record {
+            Record::Call(_) => true,
+            Record::Async(call) => call.is_direct,
+            Record::Request(request) => request.inode.is_none(),
+            _ => false,
+        };
+        if !is_selected && !may_matter {
             return;
         }
         match &record {
@@ -148,17 +166,52 @@ impl<'a> InOrder<'a> {
             Record::Lost(lost) => *self.lost.entry(lost.kind).or_default() += lost.records,
             record => self.records += u64::from(!record.is_definition()),
         }
-        let record = Rc::new(record);
+        let is_request = matches!(record, Record::Request(_));
+        let entry = Rc::new(Entry {
+            record,
+            is_selected: Cell::new(is_selected),
+            with_file: OnceCell::new(),
+        });
         for point in self.points {
-            if let Some(key) = record.at(*point).filter(|_| is_selected || *point == Point::Begin) {
+            let is_needed = is_selected || is_request || *point == Point::Begin;
+            if let Some(key) = entry.record.at(*point).filter(|_| is_needed) {
                 self.waiting.push(Waiting {
                     key,
                     point: *point,
-                    record: Rc::clone(&record),
-                    is_selected,
+                    entry: Rc::clone(&entry),
                 });
             }
         }
+    }
+
+    /// What a record that begins changes for others and for itself: returns the call of a request.
+    fn begin(&mut self, entry: &Entry) -> Option<Caller> {
+        note_direct(&mut self.direct, &entry.record);
+        if let Record::Request(request) = &entry.record
+            && let Some(with_file) = self.with_file(entry.record.begin_ns(), request)
+        {
+            let is_selected = entry.is_selected.get();
+            if !is_selected && self.selection.passes(&with_file, self.names) {
+                entry.is_selected.set(true);
+                self.records += 1;
+            }
+            // It begins once.
+            let _ = entry.with_file.set(Box::new(with_file));
+        }
+        self.callers.look(&entry.record)
+    }
+
+    /// A request whose pages belong to no file, with that of the access that submitted it.
+    fn with_file(&self, begin_ns: u64, request: &Request) -> Option<Record> {
+        if request.inode.is_some() {
+            return None;
+        }
+        let file = self.direct.file_of(begin_ns, &Requester::of(request))?;
+        let inode = self.names.file_of(file)?.inode;
+        Some(Record::Request(Request {
+            inode,
+            ..request.clone()
+        }))
     }
 
     /// Passes on all moments that no record can precede any more.
@@ -183,25 +236,19 @@ impl<'a> InOrder<'a> {
         self.waiting.sort_by_key(|waiting| waiting.key);
         let is_last = low == u64::MAX;
         let ready = self.waiting.partition_point(|waiting| is_last || waiting.key.0 < low);
-        for Waiting {
-            key,
-            point,
-            record,
-            is_selected,
-        } in self.waiting.drain(..ready)
-        {
+        for Waiting { key, point, entry } in self.waiting.drain(..ready).collect::<Vec<_>>() {
             let caller = match point {
-                Point::Begin => self.callers.look(&record),
+                Point::Begin => self.begin(&entry),
                 Point::Issue | Point::End => None,
             };
-            if !is_selected {
+            if !entry.is_selected.get() {
                 continue;
             }
             each(&Moment {
                 at_ns: key.0,
                 point,
                 caller,
-                record: &record,
+                record: entry.with_file.get().map_or(&entry.record, |with_file| with_file),
                 names: self.names,
             })?;
         }
@@ -210,15 +257,40 @@ impl<'a> InOrder<'a> {
     }
 }
 
+/// Notes a read or write that bypasses the page cache.
+fn note_direct(direct: &mut DirectAccesses<FileNumber>, record: &Record) {
+    let access = match record {
+        Record::Call(call) if call.is_direct && direction(call.op).is_some() => DirectAccess {
+            pid: call.pid,
+            tid: call.tid,
+            file: call.files[0],
+            begin_ns: call.begin_ns,
+            end_ns: call.end_ns.unwrap_or(u64::MAX),
+            is_by_worker: false,
+        },
+        Record::Async(call) if call.is_direct && direction(call.op).is_some() => DirectAccess {
+            pid: call.pid,
+            tid: call.tid,
+            file: call.file,
+            begin_ns: call.begin_ns,
+            end_ns: call.attempt_end_ns,
+            is_by_worker: call.attempts > 1,
+        },
+        _ => return,
+    };
+    direct.note(access);
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::super::outline::Outline;
-    use super::super::synthetic::call;
+    use super::super::synthetic::{self, POSTGRES, call, file};
     use super::*;
     use crate::fuzz;
-    use crate::model::ids::Op;
+    use crate::model::ids::{Layer, Op};
+    use crate::model::record::Call;
     use crate::model::recording::Meta;
     use crate::model::selection::Selection;
 
@@ -264,6 +336,57 @@ mod tests {
         assert_eq!(moments.len(), spans.len() * 2);
         assert!(moments.is_sorted_by_key(|(at, _)| *at));
         assert!(most < 4 * ROOM, "{most}");
+    }
+
+    /// Each request is submitted inside a call by the same thread, and carries no page of a file.
+    #[test]
+    fn a_request_without_pages_is_selected_with_the_file_of_its_direct_call() {
+        let on = |number: u32, begin_ns: u64, is_direct: bool| Call {
+            files: [number, 0],
+            is_direct,
+            ..call(POSTGRES, Op::Pread64, begin_ns, Some(begin_ns + 5))
+        };
+        let any = synthetic::batches().into_iter().flat_map(|batch| batch.requests);
+        let any = any.last().unwrap();
+        let submitted = |at_ns: u64| Request {
+            tid: POSTGRES,
+            inode: None,
+            submitted_ns: Some(at_ns),
+            started_ns: Some(at_ns),
+            issued_ns: Some(at_ns + 1),
+            ended_ns: at_ns + 2,
+            ..any.clone()
+        };
+        let files = vec![file(1, "/srv/a", 0, None), file(2, "/srv/b", 0, None)];
+        let expected = files[0].inode;
+        let batch = Records {
+            calls: vec![on(1, 10, true), on(2, 20, true), on(1, 30, false)],
+            requests: vec![submitted(12), submitted(22), submitted(32)],
+            files,
+            ..Records::default()
+        };
+        let mut outline = Outline::new(&Meta::default());
+        outline.take(&batch);
+        let long = outline.finish();
+        let selection = Selection {
+            files: vec!["/srv/a".to_owned()],
+            layers: [Layer::Blk].into(),
+            ..Selection::default()
+        };
+        let selection = Resolved::of(&selection, &outline);
+        let points = &[Point::Begin, Point::Issue, Point::End];
+        let mut order = InOrder::new(long, points, &selection, &outline.names);
+        order.take(batch);
+        let mut moments = Vec::new();
+        let each = |moment: &Moment<'_>| {
+            if let Record::Request(request) = moment.record {
+                moments.push((moment.at_ns, request.inode));
+            }
+            Ok(())
+        };
+        order.finish(each).unwrap();
+        assert_eq!(moments, [12, 13, 14].map(|at_ns| (at_ns, expected)));
+        assert_eq!(order.records(), 1);
     }
 
     proptest! {

@@ -5,6 +5,7 @@
 pub mod abi;
 pub mod clock;
 pub mod cost;
+pub mod direct;
 pub mod events;
 pub mod histogram;
 pub mod ids;

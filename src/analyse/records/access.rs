@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use super::names::{FileKey, Names};
 use super::order::InOrder;
 use super::quick::QuickMap;
-use crate::model::ids::{Op, Origin};
+use crate::model::direct::{DirectAccess, DirectAccesses, Requester};
+use crate::model::ids::Op;
 use crate::model::record::{AsyncCall, Call, FileNumber, Records, Request};
 use crate::model::report::records::{
     AccessLevel, AccessReport, Accesses, FileAccess, LevelAccess, SizeCount, StreamAccess,
@@ -28,10 +29,7 @@ pub struct Access {
     known: QuickMap<FileKey, u32>,
     files: Vec<File>,
     streams: QuickMap<(u32, u32), Stream>,
-    /// The latest direct access of each thread.
-    direct: QuickMap<u32, Direct>,
-    /// Direct accesses that workers of io_uring attempt, or may.
-    attempted: Vec<Direct>,
+    direct: DirectAccesses<u32>,
     without_file: u64,
     without_range: u64,
     on_two_files: u64,
@@ -70,14 +68,6 @@ struct Accessed {
     direct_until: Option<u64>,
     is_by_worker: bool,
     is_selected: bool,
-}
-
-/// A call that bypasses the page cache, while its thread may submit its requests.
-#[derive(Debug, Clone, Copy)]
-struct Direct {
-    pid: u32,
-    file: u32,
-    end_ns: u64,
 }
 
 #[derive(Debug)]
@@ -232,17 +222,17 @@ impl Access {
             return;
         }
         let begin_ns = request.submitted_ns.or(request.started_ns).or(request.issued_ns);
+        let requester = Requester::of(request);
         let one = One {
             file: request.inode.map(|inode| self.index(inode.into())),
-            pid: request.pid,
-            // Metadata is of no file, even if a call on one submits it.
-            tid: if request.is_meta { 0 } else { request.tid },
+            pid: requester.pid,
+            tid: requester.tid,
             level: AccessLevel::Blk,
             is_write,
             address: request.sector,
             bytes: request.bytes,
             direct_until: None,
-            is_by_worker: request.origin == Origin::Asynchronous,
+            is_by_worker: requester.is_by_worker,
             is_selected: true,
         };
         self.push(begin_ns.unwrap_or(request.ended_ns), RANK_REQUEST, one, names);
@@ -271,8 +261,14 @@ impl Access {
     /// The next access in the order of time.
     fn next(&mut self, begin_ns: u64, one: One, names: &Names) {
         if let (Some(file), Some(end_ns)) = (one.file, one.direct_until) {
-            let pid = one.pid;
-            self.note_direct(begin_ns, &one, Direct { pid, file, end_ns });
+            self.direct.note(DirectAccess {
+                pid: one.pid,
+                tid: one.tid,
+                file,
+                begin_ns,
+                end_ns,
+                is_by_worker: one.is_by_worker,
+            });
         }
         if !one.is_selected {
             return;
@@ -281,7 +277,12 @@ impl Access {
             self.compare(begin_ns, file, one);
             return;
         }
-        let file = self.file_of_call(begin_ns, &one);
+        let requester = Requester {
+            pid: one.pid,
+            tid: one.tid,
+            is_by_worker: one.is_by_worker,
+        };
+        let file = self.direct.file_of(begin_ns, &requester);
         let key = file.map(|file| self.files[file as usize].key);
         match file {
             // One without a file is not selected if only some files are.
@@ -289,30 +290,6 @@ impl Access {
             Some(file) => self.compare(begin_ns, file, one),
             None => self.without_file += 1,
         }
-    }
-
-    fn note_direct(&mut self, begin_ns: u64, one: &One, direct: Direct) {
-        self.direct.insert(one.tid, direct);
-        if one.is_by_worker {
-            self.attempted.retain(|earlier| earlier.end_ns >= begin_ns);
-            self.attempted.push(direct);
-        }
-    }
-
-    /// The file of the call that submitted a request. That of a worker is not known: it is on the file of all that were
-    /// attempted then.
-    fn file_of_call(&self, at_ns: u64, request: &One) -> Option<u32> {
-        if request.tid == 0 {
-            return None;
-        }
-        let own = self.direct.get(&request.tid).filter(|call| at_ns <= call.end_ns);
-        if own.is_some() || !request.is_by_worker {
-            return own.map(|call| call.file);
-        }
-        let is_its = |call: &&Direct| at_ns <= call.end_ns && [0, call.pid].contains(&request.pid);
-        let mut files = self.attempted.iter().filter(is_its).map(|call| call.file);
-        let file = files.next()?;
-        files.all(|other| other == file).then_some(file)
     }
 
     /// Compares an access with the one before it.
