@@ -4,6 +4,7 @@
 #[allow(dead_code, reason = "shared with the unit tests")]
 mod synthetic;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,10 +40,7 @@ impl Recorded {
 
     /// Runs a verb with these words after the recording: the status and both outputs.
     fn run(&self, verb: &str, words: &[&str]) -> (Option<i32>, String, String) {
-        let mut tool = Command::new(env!("CARGO_BIN_EXE_IOStackBreakdown"));
-        let output = tool.arg(verb).arg(self.path()).args(words).output().unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (output.status.code(), text(&output.stdout), text(&output.stderr))
+        run_tool(verb, &self.path(), words)
     }
 
     /// The answers as JSON.
@@ -57,6 +55,13 @@ impl Drop for Recorded {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+fn run_tool(verb: &str, recording: &Path, words: &[&str]) -> (Option<i32>, String, String) {
+    let mut tool = Command::new(env!("CARGO_BIN_EXE_IOStackBreakdown"));
+    let output = tool.arg(verb).arg(recording).args(words).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
 /// Reads and writes of a file by two processes, of any size and order, and its requests.
@@ -185,45 +190,103 @@ fn accesses_have_the_rates_of_iotracers_log() {
     assert!(random.rates.iter().all(|rate| rate != "0.0000"), "{random:?}");
 }
 
-/// iotracer's own script, in the directory of the environment variable IOTRACER_SCRIPTS. `tests/run` names what is left
-/// out without it.
+/// The directory of io_profile.py and iotracer.py. `tests/run` names what is left out without it.
+fn scripts() -> PathBuf {
+    PathBuf::from(std::env::var("IOTRACER_SCRIPTS").expect("IOTRACER_SCRIPTS is the directory of io_profile.py"))
+}
+
+/// What iotracer's own script says of the log of a file, by level.
+fn profiles_by_script(recording: &Path, file: &str) -> BTreeMap<String, Profile> {
+    let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("answers{}.log", file.replace('/', "-")));
+    let to_log = ["--to", "iotracer", "--file", file, "-o", log.to_str().unwrap()];
+    let (status, _, err) = run_tool("export", recording, &to_log);
+    assert_eq!(status, Some(0), "{err}");
+    let mut script = Command::new("python3");
+    script.arg(scripts().join("io_profile.py")).arg("log").arg(&log);
+    let output = script.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    fs::remove_file(&log).unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    // "---- VFS ----", and lines such as "read: io=4096 seq=0.25 rand=0.0".
+    let levels = text.split("---- ").skip(1).map(|part| {
+        let values = |key: &str| -> Vec<f64> {
+            let line = part.lines().find(|line| line.starts_with(key)).unwrap();
+            let fields = line.split([' ', '=']);
+            fields.filter_map(|field| field.parse().ok()).collect()
+        };
+        let (read, write) = (values("read:"), values("write:"));
+        let profile = Profile {
+            events: values("events=")[0] as u64,
+            read_bytes: read[0] as u64,
+            write_bytes: write[0] as u64,
+            rates: [read[1], read[2], write[1], write[2]].map(|rate| format!("{rate:.4}")),
+        };
+        (part.split(' ').next().unwrap().to_owned(), profile)
+    });
+    levels.collect()
+}
+
 #[test]
 #[ignore = "needs io_profile.py and iotracer.py of iotracer in the directory $IOTRACER_SCRIPTS"]
 fn iotracers_script_computes_the_same_rates() {
-    let scripts = std::env::var("IOTRACER_SCRIPTS").expect("IOTRACER_SCRIPTS is the directory of io_profile.py");
     let recorded = Recorded::new("script", accesses());
     let answers = recorded.json(&["--access"]);
     for (path, levels) in [("/srv/random", &["VFS"][..]), (synthetic::TABLE, &["VFS", "BLK"])] {
-        let log = recorded.0.join("log");
-        let log = log.to_str().unwrap();
-        let (status, _, err) = recorded.run("export", &["--to", "iotracer", "--file", path, "-o", log]);
-        assert_eq!(status, Some(0), "{err}");
-        let script = format!("{scripts}/io_profile.py");
-        let output = Command::new("python3").args([&script, "log", log]).output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{output:?}");
+        let profiles = profiles_by_script(&recorded.path(), path);
         for name in levels {
-            let part = text.split(&format!("---- {name} ----")).nth(1).unwrap();
-            let values = |key: &str| -> Vec<f64> {
-                let line = part.lines().find(|line| line.starts_with(key)).unwrap();
-                let fields = line.split([' ', '=']);
-                fields.filter_map(|field| field.parse().ok()).collect()
-            };
-            let report = of_report(level(&answers, path, name));
-            let rates = report.rates.clone().map(|rate| rate.parse::<f64>().unwrap());
-            assert_eq!(values("events="), [report.events as f64], "{part}");
-            assert_eq!(
-                values("read:"),
-                [report.read_bytes as f64, rates[0], rates[1]],
-                "{part}"
-            );
-            assert_eq!(
-                values("write:"),
-                [report.write_bytes as f64, rates[2], rates[3]],
-                "{part}"
-            );
+            assert_eq!(profiles[*name], of_report(level(&answers, path, name)), "{path} {name}");
         }
     }
+}
+
+/// The recording of tests/exports/fio-matrix in IOSB_RECORDING, such as tests/exports/guests makes in guests: the script
+/// finds each job's accesses, to the byte, and its pattern.
+#[test]
+#[ignore = "needs io_profile.py and iotracer.py of iotracer in the directory $IOTRACER_SCRIPTS, and a recording in $IOSB_RECORDING"]
+fn iotracers_script_knows_fios_patterns() {
+    const PATTERNS: [&str; 4] = ["write", "randwrite", "read", "randread"];
+    const BLOCKS: u64 = 128;
+    const BYTES: u64 = BLOCKS * 4096;
+    let recording =
+        std::env::var("IOSB_RECORDING").expect("IOSB_RECORDING is the recording of tests/exports/fio-matrix");
+    let recording = Path::new(&recording);
+    let (_, out, err) = run_tool("report", recording, &["--access", "--json", "--top", "1000"]);
+    let answers: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{err}"));
+    let files = answers["access"]["files"].as_array().unwrap();
+    let paths = files.iter().filter_map(|file| file["file"]["path"]["text"].as_str());
+    let mut known = 0;
+    for path in paths {
+        // "libaio-randread", and other files.
+        let name = path.rsplit('/').next().unwrap();
+        let Some((_, pattern)) = name.split_once('-').filter(|(_, pattern)| PATTERNS.contains(pattern)) else {
+            continue;
+        };
+        let profiles = profiles_by_script(recording, path);
+        for name in ["VFS", "BLK"] {
+            let profile = &profiles[name];
+            assert_eq!(profile, &of_report(level(&answers, path, name)), "{path} {name}");
+            let bytes = if pattern.ends_with("read") {
+                [BYTES, 0]
+            } else {
+                [0, BYTES]
+            };
+            assert_eq!([profile.read_bytes, profile.write_bytes], bytes, "{path} {name}");
+        }
+        let profile = &profiles["VFS"];
+        assert_eq!(profile.events, BLOCKS, "{path}");
+        let rates: [f64; 4] = profile.rates.clone().map(|rate| rate.parse().unwrap());
+        let [sequential, random] = [rates[0] + rates[2], rates[1] + rates[3]];
+        assert!(
+            if pattern.starts_with("rand") {
+                random > sequential
+            } else {
+                sequential == 1.0
+            },
+            "{path}: {profile:?}"
+        );
+        known += 1;
+    }
+    assert_eq!(known, 28);
 }
 
 #[test]

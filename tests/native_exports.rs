@@ -2,6 +2,8 @@
 //! have the numbers of `report`. Run it as root; `tests/run` installs the tools. `IOSB_RECORDING` is a recording of such a
 //! workload that was made elsewhere, as `tests/exports/guests` does in guests.
 
+#[path = "exports/analyses.rs"]
+mod analyses;
 #[path = "exports/outside.rs"]
 mod outside;
 
@@ -17,28 +19,13 @@ use self::outside::{python, run};
 
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 
-const WORKLOAD: &str = r#"set -e
-python3 - <<'END'
-import sqlite3
-db = sqlite3.connect("shop.db")
-db.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT)")
-for order in range(20):
-    db.execute("INSERT INTO orders (item) VALUES (?)", ("x" * 100,))
-    db.commit()
-END
-for engine in libaio posixaio sync psync vsync pvsync; do
-    fio --name=$engine --ioengine=$engine --rw=randrw --bs=4k --size=256k --filename=fio.$engine --direct=1 --end_fsync=1 --output=fio.out
-done
-git init -q repo
-cp /etc/*.conf repo
-git -C repo add .
-git -C repo -c user.name=x -c user.email=x@example.org commit -q -m all
-dd if=/dev/zero of=raw bs=64k count=16 oflag=direct
-dd if=raw of=/dev/null bs=16k iflag=direct"#;
-
 fn record(folder: &Path) {
-    let recording = ["record", "-q", "-T", "syscall,blk", "-o", "x.iosb", "--", "sh", "-c"];
-    let (_, said) = run(folder, &[&[TOOL], &recording[..], &[WORKLOAD]].concat());
+    let workload = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exports/workload");
+    let recording = ["record", "-q", "-T", "syscall,blk", "-o", "x.iosb", "--"];
+    let (_, said) = run(
+        folder,
+        &[&[TOOL], &recording[..], &[workload.to_str().unwrap()]].concat(),
+    );
     assert!(!said.contains("INCOMPLETE"), "{said}");
 }
 
@@ -63,6 +50,8 @@ struct Recorded {
     calls: BTreeMap<String, Value>,
     requests: Vec<Value>,
     records: Records,
+    /// Numbers of the disks, by their names.
+    disks: BTreeMap<String, [u32; 2]>,
 }
 
 impl Recorded {
@@ -104,11 +93,17 @@ impl Recorded {
         if of_processes < records.requests.len() as u64 {
             requests = sums(&records.requests);
         }
+        let disks = recording
+            .meta()
+            .disks
+            .iter()
+            .map(|disk| (disk.name.clone(), disk.number));
         let named = |op: Value| (op["op"].as_str().unwrap().to_owned(), op);
         Self {
             calls: ops("syscall").into_iter().map(named).collect(),
             requests,
             records,
+            disks: disks.collect(),
             folder,
         }
     }
@@ -125,6 +120,14 @@ impl Recorded {
 
     fn sum_of_requests(&self, what: &str) -> u64 {
         self.requests.iter().map(|op| op[what].as_u64().unwrap()).sum()
+    }
+
+    fn requests_of(&self, disk: &str) -> impl Iterator<Item = &Request> {
+        let numbers = self.disks[disk];
+        self.records
+            .requests
+            .iter()
+            .filter(move |request| request.disk == numbers)
     }
 
     /// Bytes that were moved by calls with one of these names.
@@ -161,7 +164,7 @@ fn exports_of_a_recording_have_the_numbers_of_its_report() {
     iotracer(&recorded);
     otf2(&recorded);
     if Path::new("/usr/bin/lttng-iolog").exists() {
-        analyses_of_lttng(&recorded);
+        analyses::have_the_same_numbers(&recorded);
     } else {
         println!("left out: the analyses of LTTng, which this release does not have");
     }
@@ -280,6 +283,7 @@ fn block_trace(recorded: &Recorded) {
         sums[1] += count("C ");
         let script = format!("blkparse -i {disk} -d {disk}.bin >/dev/null && btt -i {disk}.bin -o {disk}");
         run(&folder, &["sh", "-c", &script]);
+        fio_of_block_trace(recorded, &folder, disk);
         seeks(recorded, &folder, disk);
         let stats = fs::read_to_string(folder.join(format!("{disk}.avg"))).unwrap();
         // Means with nanoseconds, which are multiplied by their number.
@@ -312,6 +316,40 @@ fn block_trace(recorded: &Recorded) {
     );
 }
 
+/// fio replays the requests of a disk from blktrace's format, here in a sparse file, which takes no discards.
+fn fio_of_block_trace(recorded: &Recorded, folder: &Path, disk: &str) {
+    let requests: Vec<&Request> = recorded.requests_of(disk).collect();
+    let end = requests
+        .iter()
+        .map(|request| request.sector * 512 + request.bytes)
+        .max();
+    let image = fs::File::create(folder.join("image")).unwrap();
+    image.set_len(end.unwrap()).unwrap();
+    let log = format!("--read_iolog={disk}.bin");
+    let (out, _) = run(
+        folder,
+        &[
+            "fio",
+            "--name=replay",
+            &log,
+            "--replay_redirect=image",
+            "--replay_no_stall=1",
+            "--replay_skip=trim",
+            "--ioengine=psync",
+            "--output-format=json",
+        ],
+    );
+    // What is written after a flush that belongs to it is for fio a flush only.
+    let bytes = ["read", "write"].map(|op| {
+        let moving = requests
+            .iter()
+            .filter(|request| request.op.name() == op && !request.is_preflush);
+        moving.map(|request| request.bytes).sum::<u64>()
+    });
+    fs::remove_file(folder.join("image")).unwrap();
+    assert_eq!(moved_by(&out), bytes, "{disk}");
+}
+
 /// btt's file of seeks has the same lines as the requests, and adds up to `--seeks`.
 fn seeks(recorded: &Recorded, folder: &Path, disk: &str) {
     let script = format!("btt -a -i {disk}.bin -s {disk}.seeks -o {disk}.with-seeks");
@@ -322,8 +360,7 @@ fn seeks(recorded: &Recorded, folder: &Path, disk: &str) {
     );
     let report: Value = serde_json::from_str(&out).unwrap();
     let report = &report["seeks"]["disks"][0];
-    let number = |what: &str| report["disk"][what].as_u64().unwrap() as u32;
-    let numbers = [number("major"), number("minor")];
+    let numbers = recorded.disks[disk];
     let name = format!("{disk}.seeks_{},{}_d2d_c.dat", numbers[0], numbers[1]);
     let text = fs::read_to_string(folder.join(name)).unwrap();
     // The first is the distance from the start of the disk.
@@ -332,9 +369,7 @@ fn seeks(recorded: &Recorded, folder: &Path, disk: &str) {
         (words[1].parse::<i64>().unwrap(), words[2].to_owned())
     });
     let lines: Vec<(i64, String)> = lines.collect();
-    let requests = recorded.records.requests.iter();
-    let requests = requests.filter(|request| request.disk == numbers && request.bytes > 0);
-    let mut requests: Vec<&Request> = requests.collect();
+    let mut requests: Vec<&Request> = recorded.requests_of(disk).filter(|request| request.bytes > 0).collect();
     requests.sort_by_key(|request| request.issued_ns);
     assert_eq!(lines, distances(&requests), "{disk}");
     // btt has discards, which move no head, among them.
@@ -362,13 +397,20 @@ fn distances(requests: &[&Request]) -> Vec<(i64, String)> {
 fn fio_job(recorded: &Recorded) {
     let folder = recorded.export("fio");
     run(&folder, &["sh", "prepare.sh"]);
-    let (out, _) = run(
-        &folder,
-        &["fio", "--output-format=json", "--replay_no_stall=1", "thread.fio"],
-    );
-    let report: Value = serde_json::from_str(&out[out.find('{').unwrap()..]).unwrap();
-    let jobs = report["jobs"].as_array().unwrap();
-    let bytes = |what: &str| -> u64 { jobs.iter().map(|job| job[what]["io_bytes"].as_u64().unwrap()).sum() };
+    let strace = [
+        "strace",
+        "-f",
+        "-y",
+        "-qq",
+        "-s",
+        "0",
+        "-e",
+        "trace=pread64,pwrite64",
+        "-o",
+        "calls",
+    ];
+    let fio = ["fio", "--output-format=json", "--replay_no_stall=1", "thread.fio"];
+    let (out, _) = run(&folder, &[&strace[..], &fio].concat());
     // Requests of io_uring and AIO are recorded where vfs is measured.
     let of_async = |op: &str| -> u64 {
         let requests = recorded.records.asynchronous.iter();
@@ -376,12 +418,88 @@ fn fio_job(recorded: &Recorded) {
         requests.map(|request| request.value.max(0).cast_unsigned()).sum()
     };
     assert_eq!(
-        [bytes("read"), bytes("write")],
+        moved_by(&out),
         [
             recorded.bytes(&READS) + of_async("read"),
             recorded.bytes(&WRITES) + of_async("write")
         ]
     );
+    let calls = fs::read_to_string(folder.join("calls")).unwrap();
+    let job = fs::read_to_string(folder.join("thread.fio")).unwrap();
+    assert_eq!(
+        moved_in_files(&calls, &folder, &job),
+        recorded_in_files(&recorded.records)
+    );
+}
+
+/// Bytes that fio read and wrote, by its own report.
+fn moved_by(fio: &str) -> [u64; 2] {
+    let report: Value = serde_json::from_str(&fio[fio.find('{').unwrap()..]).unwrap();
+    let jobs = report["jobs"].as_array().unwrap();
+    ["read", "write"].map(|what| jobs.iter().map(|job| job[what]["io_bytes"].as_u64().unwrap()).sum())
+}
+
+/// Bytes that were read and written in each recorded file, by what strace saw of fio.
+fn moved_in_files(calls: &str, folder: &Path, job: &str) -> BTreeMap<String, [u64; 2]> {
+    let below = format!("{}/files/", folder.display());
+    let aliases = job
+        .lines()
+        .filter_map(|line| line.strip_prefix("; files/")?.split_once(" is "));
+    let aliases: BTreeMap<&str, &str> = aliases.collect();
+    let mut moved = BTreeMap::<String, [u64; 2]>::new();
+    // Where a thread's call began, if another thread's line is between its two.
+    let mut begun = BTreeMap::<&str, (usize, String)>::new();
+    for line in calls.lines() {
+        let (tid, call) = line.split_once(' ').unwrap();
+        let call = call.trim_start();
+        if let Some((name, rest)) = call.split_once('(')
+            && let Some((path, _)) = rest.split_once(">, ")
+        {
+            let path = path.split_once('<').unwrap().1.trim_end_matches(" (deleted)");
+            begun.insert(tid, (usize::from(name == "pwrite64"), path.to_owned()));
+        }
+        let Some(bytes) = call
+            .rsplit_once(" = ")
+            .and_then(|(_, result)| result.parse::<u64>().ok())
+        else {
+            continue;
+        };
+        let (direction, path) = begun.remove(tid).unwrap_or_else(|| panic!("{line}"));
+        if let Some(name) = path.strip_prefix(&below) {
+            let path = aliases
+                .get(name)
+                .map_or_else(|| format!("/{name}"), |path| (*path).to_owned());
+            moved.entry(path).or_default()[direction] += bytes;
+        }
+    }
+    moved
+}
+
+/// The same by the records, of regular files: fio replays no pipes. (`report --access` has a new file with the inode number
+/// of a deleted one as that file.)
+fn recorded_in_files(records: &Records) -> BTreeMap<String, [u64; 2]> {
+    let regular = records
+        .files
+        .iter()
+        .filter(|file| file.mode & libc::S_IFMT == libc::S_IFREG);
+    let paths = regular.filter_map(|file| Some((file.number, file.path.as_ref()?.text.as_str())));
+    let paths: BTreeMap<u32, &str> = paths.collect();
+    let calls = records
+        .calls
+        .iter()
+        .map(|call| (call.op.name(), call.files[0], call.value));
+    let requests = records
+        .asynchronous
+        .iter()
+        .map(|request| (request.op.name(), request.file, request.value));
+    let mut moved = BTreeMap::<String, [u64; 2]>::new();
+    for (op, file, bytes) in calls.chain(requests).filter(|(_, _, bytes)| *bytes > 0) {
+        let direction = [&READS[..], &WRITES].iter().position(|names| names.contains(&op));
+        if let (Some(direction), Some(path)) = (direction, paths.get(&file)) {
+            moved.entry((*path).to_owned()).or_default()[direction] += bytes.cast_unsigned();
+        }
+    }
+    moved
 }
 
 fn perfetto(recorded: &Recorded) {
@@ -494,95 +612,4 @@ fn otf2(recorded: &Recorded) {
         bytes,
         moving.iter().map(|op| op["bytes"].as_u64().unwrap()).sum::<u64>()
     );
-}
-
-fn analyses_of_lttng(recorded: &Recorded) {
-    let analysis = |words: &[&str]| run(&recorded.folder, &[words, &["--no-progress", "ctf"]].concat()).0;
-    // Microseconds with three digits, so nothing is rounded but means.
-    let us = |text: &str| -> u64 {
-        let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
-        whole.parse::<u64>().unwrap() * 1000 + format!("{part:0<3}").parse::<u64>().unwrap()
-    };
-    let mut of_ops = BTreeMap::<&str, [u64; 3]>::new();
-    let statistics = analysis(&["lttng-syscallstats"]);
-    for line in statistics.lines().filter_map(|line| line.strip_prefix(" - ")) {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let all = of_ops.entry(words[0]).or_insert([0, u64::MAX, 0]);
-        all[0] += words[1].parse::<u64>().unwrap();
-        all[1] = all[1].min(us(words[2]));
-        all[2] = all[2].max(us(words[4]));
-    }
-    assert_eq!(of_ops.len(), recorded.calls.len());
-    for (name, op) in &recorded.calls {
-        let [count, min_ns, max_ns] = of_ops[name.as_str()];
-        assert_eq!(
-            (&op["count"], &op["min_ns"], &op["max_ns"]),
-            (&json!(count), &json!(min_ns), &json!(max_ns)),
-            "{name}"
-        );
-    }
-    // The log has those calls that it knows.
-    let mut lines = BTreeMap::<&str, u64>::new();
-    let log = analysis(&["lttng-iolog"]);
-    for line in log.lines().filter(|line| line.starts_with('[')) {
-        *lines.entry(line.split_whitespace().nth(2).unwrap()).or_default() += 1;
-    }
-    assert!(lines.len() >= 12, "{lines:?}");
-    for (name, count) in lines {
-        assert_eq!(recorded.calls[name]["count"], json!(count), "{name}");
-    }
-    usage_top(recorded, &analysis(&["lttng-iousagetop", "--limit", "100000"]));
-}
-
-/// Rows of each table: a bar, a number with its unit, and what it is of.
-fn usage_top(recorded: &Recorded, out: &str) {
-    let table = |title: &str| -> Vec<Vec<&str>> {
-        let lines = out.lines().skip_while(|line| !line.starts_with(title)).skip(2);
-        let rows = lines.take_while(|line| !line.trim().is_empty());
-        rows.map(|line| line.trim_start_matches(['█', ' ']).split_whitespace().collect())
-            .collect()
-    };
-    let sum = |title: &str| -> u64 { table(title).iter().map(|row| row[0].parse::<u64>().unwrap()).sum() };
-    assert_eq!(sum("Disk Request Count"), recorded.sum_of_requests("count"));
-    assert_eq!(
-        sum("Disk Requests Sector Count") * 512,
-        recorded.sum_of_requests("bytes")
-    );
-    for (title, names) in [("Per-process I/O Read", READS), ("Per-process I/O Write", WRITES)] {
-        // A row is of a thread, and names its process.
-        let mut of_threads = BTreeMap::<(u32, u32), i64>::new();
-        let calls = recorded
-            .records
-            .calls
-            .iter()
-            .filter(|call| names.contains(&call.op.name()));
-        for call in calls.filter(|call| call.value > 0) {
-            *of_threads.entry((call.pid, call.tid)).or_default() += call.value;
-        }
-        let expected = of_threads.iter().map(|((pid, _), bytes)| (*pid, binary(*bytes)));
-        let mut expected: Vec<(u32, String)> = expected.collect();
-        expected.sort();
-        let number = |word: &&str| word.strip_prefix('(')?.strip_suffix(')')?.parse::<u32>().ok();
-        let rows = table(title).into_iter().filter(|row| row[0] != "0");
-        let rows = rows.map(|row| (row.iter().find_map(number).unwrap(), format!("{} {}", row[0], row[1])));
-        let mut rows: Vec<(u32, String)> = rows.collect();
-        rows.sort();
-        assert_eq!(rows, expected, "{title}");
-    }
-}
-
-/// As the analyses print bytes.
-fn binary(bytes: i64) -> String {
-    let mut number = bytes as f64;
-    for unit in ["B", "KiB", "MiB", "GiB"] {
-        if number < 1024.0 {
-            return if unit == "B" {
-                format!("{bytes} {unit}")
-            } else {
-                format!("{number:.2} {unit}")
-            };
-        }
-        number /= 1024.0;
-    }
-    panic!("{bytes}")
 }
