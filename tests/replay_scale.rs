@@ -179,13 +179,24 @@ fn load() {
     let begun = Instant::now();
     let recording = Recording::open(&path).unwrap();
     let mut loaded = Loaded::new(Selection::default());
-    let batches = recording.batches(None, None);
-    for batch in batches.without(&[Unneeded::Waits, Unneeded::Requests, Unneeded::Sleeps]) {
-        loaded.take(batch);
-    }
+    let batches = || {
+        let batches = recording.batches(None, None);
+        batches
+            .without(&[Unneeded::Waits, Unneeded::Requests, Unneeded::Sleeps])
+            .ahead()
+    };
+    batches().for_each(|batch| loaded.take(batch));
     loaded.finish();
     let (read, of_reading) = (begun.elapsed(), memory());
-    let plan = plan(loaded, recording.meta(), &Roots::new(Vec::new()), 1, Order::Files).unwrap();
+    let plan = plan(
+        loaded,
+        batches(),
+        recording.meta(),
+        &Roots::new(Vec::new()),
+        1,
+        Order::Files,
+    )
+    .unwrap();
     let took = begun.elapsed();
     println!(
         "loaded: {} {} {} {} {} {}",

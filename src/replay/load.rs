@@ -1,8 +1,13 @@
-//! What a plan is made of: the selected calls in the order of their begins, and the definitions that they refer to.
+//! What is learnt of a recording before its calls are followed: the definitions that they refer to, links, working
+//! directories and threads. The calls themselves are read again: [`Loaded::calls`] has them in the order of their begins.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::rc::Rc;
+use std::sync::Arc;
 
+use super::does::{Does, does};
+use super::flags;
+use super::in_order::{InOrder, Sorter};
+use super::path::{self, Components};
 use super::working::Working;
 use crate::catalog::SYSCALLS;
 use crate::model::ids::{Family, Op, PathKind, ReadClass};
@@ -41,6 +46,12 @@ pub struct Recorded {
 }
 
 impl Recorded {
+    /// Calls are in this order; those that began and ended at the same moments keep that in which they came.
+    #[must_use]
+    pub fn key(&self) -> (u64, u64) {
+        (self.begin_ns, self.end_ns)
+    }
+
     pub fn first_path(&self) -> Option<&GivenPath> {
         self.paths.as_ref()?.first.as_ref()
     }
@@ -66,20 +77,30 @@ pub struct Defined {
     pub blocks: u64,
     pub flags: u32,
     pub position: u64,
-    pub file_system: Rc<str>,
+    pub file_system: Arc<str>,
     pub path: Option<DefinedPath>,
 }
 
 #[derive(Debug, Clone)]
 pub struct DefinedPath {
     pub kind: PathKind,
-    pub text: Rc<str>,
+    pub text: Arc<str>,
 }
 
-/// Everything that a recording has for a replay.
+/// The first begin and the last end of a thread's calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    pub begin_ns: u64,
+    pub end_ns: u64,
+}
+
+/// Everything that a recording has for a replay, but the calls.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    pub calls: Vec<Recorded>,
+    /// By recorded thread, of calls that can be replayed.
+    pub spans: BTreeMap<u32, Span>,
+    /// Directories and files that are links in the recording, with what they lead to.
+    pub links: HashMap<Components, Components>,
     /// The first definition of each open file.
     pub files: HashMap<FileNumber, Defined>,
     pub working: Working,
@@ -96,23 +117,102 @@ pub struct Loaded {
     pub has_classes: bool,
     /// Records that were lost while recording, by kind.
     pub lost: BTreeMap<Kind, u64>,
-    pub selection: Selection,
-    families: HashMap<Op, Family>,
+    chosen: Chosen,
+    sorter: Sorter,
+    /// Calls that took longer than so many others that they do not come in their turn, in the order of their begins.
+    overtaken: Vec<Recorded>,
+    /// What was opened under another path than its own, and when it was last.
+    other_paths: HashMap<OtherPath, u64>,
     /// Paths and the like that definitions share.
-    texts: HashSet<Rc<str>>,
+    texts: HashSet<Arc<str>>,
+}
+
+/// A file was opened under one path, and has another one.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct OtherPath {
+    given: Arc<str>,
+    real: Arc<str>,
+    /// The process, of a relative path; else 0.
+    pid: u32,
+}
+
+/// The choice of calls.
+#[derive(Debug, Clone, Default)]
+struct Chosen {
+    selection: Selection,
+    families: HashMap<Op, Family>,
+}
+
+/// Why a call is not among those that are replayed.
+enum Left {
+    NotSelected,
+    UnderWay,
+}
+
+impl Chosen {
+    /// What is kept of a call.
+    fn choose(&self, call: Call) -> Result<Recorded, Left> {
+        let family = self.families.get(&call.op);
+        let Selection {
+            only, without, threads, ..
+        } = &self.selection;
+        let is_of = |families: &BTreeSet<Family>| family.is_some_and(|family| families.contains(family));
+        // Without its working directory, the relative paths of a process are unknown.
+        let is_needed = call.op == Op::Chdir;
+        if (!threads.is_empty() && !threads.contains(&call.tid))
+            || (!is_needed && ((!only.is_empty() && !is_of(only)) || is_of(without)))
+        {
+            return Err(Left::NotSelected);
+        }
+        let end_ns = call.end_ns.ok_or(Left::UnderWay)?;
+        Ok(Recorded {
+            tid: call.tid,
+            pid: call.pid,
+            begin_ns: call.begin_ns,
+            end_ns: end_ns.max(call.begin_ns),
+            op: call.op,
+            value: call.value,
+            offset: call.offset,
+            size: call.size,
+            files: call.files,
+            extra: call.extra,
+            paths: call.paths,
+            is_cached: call.class == Some(ReadClass::FromCache),
+        })
+    }
 }
 
 impl Loaded {
     #[must_use]
     pub fn new(selection: Selection) -> Self {
         Self {
-            selection,
-            families: SYSCALLS
-                .iter()
-                .filter_map(|call| Some((call.op, call.family?)))
-                .collect(),
+            chosen: Chosen {
+                selection,
+                families: SYSCALLS
+                    .iter()
+                    .filter_map(|call| Some((call.op, call.family?)))
+                    .collect(),
+            },
             ..Self::default()
         }
+    }
+
+    /// Holds so many calls to put them in order, in place of many.
+    #[cfg(test)]
+    pub(super) fn hold(&mut self, calls: usize) {
+        self.sorter = Sorter::new(calls);
+    }
+
+    /// How many calls were overtaken.
+    #[cfg(test)]
+    pub(super) fn overtaken(&self) -> usize {
+        self.overtaken.len()
+    }
+
+    /// Calls that change owners are replayed.
+    #[must_use]
+    pub fn owners(&self) -> bool {
+        self.chosen.selection.owners
     }
 
     /// Adds the next batch of a recording.
@@ -121,7 +221,7 @@ impl Loaded {
             self.working.parent(thread.pid, thread.parent);
         }
         for folder in batch.folders.into_iter().filter(|folder| !folder.is_root) {
-            if let Ok(path) = super::path::canonical(&folder.path) {
+            if let Ok(path) = path::canonical(&folder.path) {
                 self.working.set(folder.pid, folder.at_ns, path);
             }
         }
@@ -143,7 +243,7 @@ impl Loaded {
     fn define(&mut self, file: OpenFile) {
         let path = file.path.map(|path| DefinedPath {
             kind: path.kind,
-            text: self.text(path.text),
+            text: self.text(&path.text),
         });
         let defined = Defined {
             at_ns: file.at_ns,
@@ -154,18 +254,18 @@ impl Loaded {
             blocks: file.blocks,
             flags: file.flags,
             position: file.position,
-            file_system: self.text(file.file_system),
+            file_system: self.text(&file.file_system),
             path,
         };
         self.files.insert(file.number, defined);
     }
 
-    fn text(&mut self, text: String) -> Rc<str> {
-        if let Some(known) = self.texts.get(text.as_str()) {
-            return Rc::clone(known);
+    fn text(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.texts.get(text) {
+            return Arc::clone(known);
         }
-        let new: Rc<str> = text.into();
-        self.texts.insert(Rc::clone(&new));
+        let new: Arc<str> = text.into();
+        self.texts.insert(Arc::clone(&new));
         new
     }
 
@@ -175,53 +275,106 @@ impl Loaded {
             self.working.changes(call.pid);
         }
         self.has_classes |= call.class.is_some();
-        let family = self.families.get(&call.op);
-        let Selection {
-            only, without, threads, ..
-        } = &self.selection;
-        let is_of = |families: &BTreeSet<Family>| family.is_some_and(|family| families.contains(family));
-        // Without its working directory, the relative paths of a process are unknown.
-        let is_needed = call.op == Op::Chdir;
-        if (!threads.is_empty() && !threads.contains(&call.tid))
-            || (!is_needed && ((!only.is_empty() && !is_of(only)) || is_of(without)))
-        {
-            self.not_selected += 1;
-            return;
+        let op = call.op;
+        match self.chosen.choose(call) {
+            Ok(call) => {
+                self.learn(&call);
+                // Only what is overtaken is kept.
+                self.sorter.add(call, &mut self.overtaken);
+            }
+            Err(Left::NotSelected) => self.not_selected += 1,
+            Err(Left::UnderWay) => *self.under_way.entry(op).or_default() += 1,
         }
-        let Some(end_ns) = call.end_ns else {
-            *self.under_way.entry(call.op).or_default() += 1;
-            return;
-        };
-        self.calls.push(Recorded {
-            tid: call.tid,
-            pid: call.pid,
-            begin_ns: call.begin_ns,
-            end_ns: end_ns.max(call.begin_ns),
-            op: call.op,
-            value: call.value,
-            offset: call.offset,
-            size: call.size,
-            files: call.files,
-            extra: call.extra,
-            paths: call.paths,
-            is_cached: call.class == Some(ReadClass::FromCache),
-        });
     }
 
-    /// Ends the recording: puts the calls in order, and learns from what they say about each other.
-    pub fn finish(&mut self) {
-        // Stable: calls that began at the same moment keep the order of their ends.
-        self.calls.sort_by_key(|call| (call.begin_ns, call.end_ns));
-        for call in &self.calls {
-            let Some(given) = call.first_path().filter(|given| given.base == 0) else {
-                continue;
-            };
-            let is_relative = !given.text.is_empty() && !given.text.starts_with('/');
-            let opened = self.files.get(&call.files[0]).and_then(|file| file.path.as_ref());
-            if let Some(path) = opened.filter(|path| is_relative && path.kind == PathKind::Whole && call.value >= 0) {
-                self.working.opened(call.pid, call.begin_ns, &given.text, &path.text);
-            }
+    fn learn(&mut self, call: &Recorded) {
+        if does(call.op).is_ok() {
+            let span = self.spans.entry(call.tid).or_insert(Span {
+                begin_ns: call.begin_ns,
+                end_ns: call.end_ns,
+            });
+            span.begin_ns = span.begin_ns.min(call.begin_ns);
+            span.end_ns = span.end_ns.max(call.end_ns);
         }
+        let is_given = |given: &&GivenPath| given.base == 0 && !given.text.is_empty() && call.value >= 0;
+        let Some(given) = call.first_path().filter(is_given) else {
+            return;
+        };
+        let opened = self.files.get(&call.files[0]).and_then(|file| file.path.as_ref());
+        let Some(real) = opened.filter(|path| path.kind == PathKind::Whole) else {
+            return;
+        };
+        let real = Arc::clone(&real.text);
+        let is_relative = !given.text.starts_with('/');
+        if is_relative && self.working.opened(call.pid, call.begin_ns, &given.text, &real) {
+            return;
+        }
+        let is_unnamed = call.extra as u32 & flags::UNNAMED == flags::UNNAMED;
+        if does(call.op) == Ok(Does::Open) && !is_unnamed && *given.text != *real {
+            let key = OtherPath {
+                given: self.text(&given.text),
+                real,
+                pid: if is_relative { call.pid } else { 0 },
+            };
+            let last_ns = self.other_paths.entry(key).or_default();
+            *last_ns = call.begin_ns.max(*last_ns);
+        }
+    }
+
+    /// Ends the recording: learns from what calls say about each other.
+    pub fn finish(&mut self) {
+        let mut sorter = std::mem::take(&mut self.sorter);
+        sorter.end(&mut self.overtaken);
+        self.overtaken.sort_by_key(Recorded::key);
+        self.sorter = sorter;
         self.working.finish();
+        let mut others: Vec<(OtherPath, u64)> = std::mem::take(&mut self.other_paths).into_iter().collect();
+        others.sort_by(|(a, a_ns), (b, b_ns)| (a_ns, &a.given, &a.real).cmp(&(b_ns, &b.given, &b.real)));
+        for (other, at_ns) in others {
+            self.learn_link(&other, at_ns);
+        }
+    }
+
+    /// What was opened under one path and has another one is behind a link.
+    fn learn_link(&mut self, other: &OtherPath, at_ns: u64) {
+        let Ok(mut real) = path::canonical(&other.real) else {
+            return;
+        };
+        let start = if other.pid == 0 {
+            Components::new()
+        } else {
+            match self.working.at(other.pid, at_ns) {
+                Some(folder) => folder.clone(),
+                None => return,
+            }
+        };
+        let Ok(mut given) = path::append(start, &other.given) else {
+            return;
+        };
+        // A directory may have the name of the link that leads to it.
+        while given.len() > 1 && given.last() == real.last() {
+            given.pop();
+            real.pop();
+        }
+        if given != real && !given.is_empty() && !real.starts_with(&given) {
+            self.links.insert(given, real);
+        }
+    }
+
+    /// The path of an open file, if it is whole.
+    #[must_use]
+    pub fn whole_path(&self, number: FileNumber) -> Option<Components> {
+        let path = self.files.get(&number)?.path.as_ref()?;
+        (path.kind == PathKind::Whole)
+            .then(|| path::canonical(&path.text).ok())
+            .flatten()
+    }
+
+    /// The selected calls in the order of their begins, from the batches that were taken, which are read again.
+    pub fn calls<B: Iterator<Item = Records>>(&self, batches: B) -> impl Iterator<Item = Recorded> + use<'_, B> {
+        let chosen = batches
+            .flat_map(|batch| batch.calls)
+            .filter_map(|call| self.chosen.choose(call).ok());
+        InOrder::new(chosen, self.sorter.fresh(), &self.overtaken)
     }
 }

@@ -1,11 +1,12 @@
 //! Replay: which calls of a recording are made again, on which files, in which order and when; and how what they return
 //! compares. Pure: [`crate::playback`] makes the calls.
 //!
-//! [`load`] keeps the selected calls of a recording, [`simulate`] follows what they do to names, sizes and positions,
+//! [`load`] learns from a recording what has to be known before its calls are followed, [`simulate`] follows what they do to names, sizes and positions,
 //! [`order`] finds out which of them wait for which, and [`plan`] is what results.
 
 pub mod does;
 pub mod flags;
+mod in_order;
 pub mod load;
 pub mod order;
 pub mod path;
@@ -21,17 +22,16 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 
-use self::load::{Loaded, Recorded};
+use self::load::{Loaded, Span};
 use self::order::{Order, Ordering, Resource, Timed};
 use self::path::{Mounts, Roots};
 use self::plan::{Action, NONE, Plan, Thread};
 use self::simulate::{Simulation, Step};
+use crate::model::record::Records;
 use crate::model::recording::Meta;
 
 /// Threads of a replay, at most.
 pub const MOST_THREADS: usize = 4096;
-/// After so many calls that were planned, the memory of their records is given back.
-const GIVEN_BACK: usize = 1 << 16;
 
 /// Why there is no plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,12 +42,13 @@ pub enum Impossible {
     Threads(usize),
 }
 
-/// Makes the plan of a replay. `loaded` is finished.
+/// Makes the plan of a replay. `loaded` is finished; `batches` are those that it was made of, which are read again.
 ///
 /// # Errors
 /// Why there is none.
 pub fn plan(
-    mut loaded: Loaded,
+    loaded: Loaded,
+    batches: impl Iterator<Item = Records>,
     meta: &Meta,
     roots: &Roots,
     root_count: usize,
@@ -57,15 +58,14 @@ pub fn plan(
         .mounts
         .iter()
         .map(|mount| (mount.point.as_str(), mount.file_system.as_str()));
-    let mut simulation = Simulation::new(&mut loaded, roots, Mounts::new(mounts), &meta.machine);
-    let mut calls = std::mem::take(&mut loaded.calls);
-    let lanes = lanes(&calls)?;
+    let mut simulation = Simulation::new(&loaded, roots, Mounts::new(mounts), &meta.machine);
+    let lanes = lanes(&loaded.spans)?;
     let mut plan = Plan {
         recorded: loaded.recorded,
         not_selected: loaded.not_selected,
         asynchronous: loaded.asynchronous,
         faults: loaded.faults,
-        lost: loaded.lost,
+        lost: loaded.lost.clone(),
         has_classes: loaded.has_classes,
         ..Plan::default()
     };
@@ -74,12 +74,7 @@ pub fn plan(
     let mut ordering = Ordering::default();
     let mut open = OpenAtOnce::default();
     let mut start_ns = None;
-    // From the end, so that the memory of those that are done is given back.
-    calls.reverse();
-    while let Some(call) = calls.pop() {
-        if calls.len().is_multiple_of(GIVEN_BACK) {
-            calls.shrink_to_fit();
-        }
+    for call in loaded.calls(batches) {
         let Some(mut step) = simulation.step(&call) else {
             continue;
         };
@@ -113,8 +108,8 @@ pub fn plan(
     plan.needed = simulation.needed(root_count);
     plan.most_open = open.most(&simulation.files);
     plan.left_out = simulation.left_out;
-    for (op, calls) in loaded.under_way {
-        *plan.left_out.entry((op, does::Why::UnderWay)).or_default() += calls;
+    for (op, calls) in &loaded.under_way {
+        *plan.left_out.entry((*op, does::Why::UnderWay)).or_default() += calls;
     }
     (plan.files, plan.spots, plan.texts) = (simulation.files, simulation.spots, simulation.texts);
     plan.made = simulation.made.into_iter().collect();
@@ -172,16 +167,12 @@ fn at_recorded_offset(step: &mut Step) {
 
 /// Which thread of the replay makes the calls of each recorded one. Beyond [`MOST_THREADS`], recorded threads that never
 /// overlapped share one.
-fn lanes(calls: &[Recorded]) -> Result<HashMap<u32, usize>, Impossible> {
-    let mut spans: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-    for call in calls.iter().filter(|call| does::does(call.op).is_ok()) {
-        let span = spans.entry(call.tid).or_insert((call.begin_ns, call.end_ns));
-        span.1 = span.1.max(call.end_ns);
-    }
+fn lanes(spans: &BTreeMap<u32, Span>) -> Result<HashMap<u32, usize>, Impossible> {
     if spans.len() <= MOST_THREADS {
-        return Ok(spans.into_keys().enumerate().map(|(lane, tid)| (tid, lane)).collect());
+        return Ok(spans.keys().enumerate().map(|(lane, tid)| (*tid, lane)).collect());
     }
-    let mut spans: Vec<(u64, u64, u32)> = spans.into_iter().map(|(tid, (begin, end))| (begin, end, tid)).collect();
+    let spans = spans.iter();
+    let mut spans: Vec<(u64, u64, u32)> = spans.map(|(tid, span)| (span.begin_ns, span.end_ns, *tid)).collect();
     spans.sort_unstable();
     // Threads of the replay by the end of their last call.
     let mut free: std::collections::BinaryHeap<std::cmp::Reverse<(u64, usize)>> = std::collections::BinaryHeap::new();

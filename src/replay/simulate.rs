@@ -68,13 +68,9 @@ pub(super) struct Step {
 pub(super) struct Simulation<'a> {
     roots: &'a Roots,
     mounts: Mounts,
-    machine: String,
-    definitions: HashMap<FileNumber, Defined>,
+    machine: &'a str,
+    loaded: &'a Loaded,
     working: Working,
-    /// Calls that change owners are replayed.
-    owners: bool,
-    /// Directories and files that are links in the recording, with what they lead to.
-    links: HashMap<Components, Components>,
     pub tree: Tree,
     open: HashMap<FileNumber, Following>,
     /// By device and inode.
@@ -95,15 +91,13 @@ struct Looked {
 }
 
 impl<'a> Simulation<'a> {
-    pub fn new(loaded: &mut Loaded, roots: &'a Roots, mounts: Mounts, machine: &str) -> Self {
-        let mut simulation = Self {
+    pub fn new(loaded: &'a Loaded, roots: &'a Roots, mounts: Mounts, machine: &'a str) -> Self {
+        Self {
             roots,
             mounts,
-            machine: machine.to_owned(),
-            definitions: std::mem::take(&mut loaded.files),
-            working: std::mem::take(&mut loaded.working),
-            owners: loaded.selection.owners,
-            links: HashMap::new(),
+            machine,
+            loaded,
+            working: loaded.working.clone(),
             tree: Tree::default(),
             open: HashMap::new(),
             inodes: HashMap::new(),
@@ -113,51 +107,7 @@ impl<'a> Simulation<'a> {
             texts: Vec::new(),
             made: BTreeSet::new(),
             left_out: BTreeMap::new(),
-        };
-        simulation.learn_links(&loaded.calls);
-        simulation
-    }
-
-    /// What was opened under one path and has another one is behind a link.
-    fn learn_links(&mut self, calls: &[Recorded]) {
-        for call in calls
-            .iter()
-            .filter(|call| call.value >= 0 && matches!(does(call.op), Ok(Does::Open)))
-        {
-            let Some(given) = call.first_path().filter(|given| given.base == 0) else {
-                continue;
-            };
-            let Some(real) = self.whole_path(call.files[0]).filter(|_| !is_unnamed(call, given)) else {
-                continue;
-            };
-            let start = match given.text.starts_with('/') {
-                true => Components::new(),
-                false => match self.working.at(call.pid, call.begin_ns) {
-                    Some(folder) => folder.clone(),
-                    None => continue,
-                },
-            };
-            let Ok(mut given) = path::append(start, &given.text) else {
-                continue;
-            };
-            let mut real = real;
-            // A directory may have the name of the link that leads to it.
-            while given.len() > 1 && given.last() == real.last() {
-                given.pop();
-                real.pop();
-            }
-            if given != real && !given.is_empty() && !real.starts_with(&given) {
-                self.links.insert(given, real);
-            }
         }
-    }
-
-    /// The path of an open file, if it is whole.
-    fn whole_path(&self, number: FileNumber) -> Option<Components> {
-        let path = self.definitions.get(&number)?.path.as_ref()?;
-        (path.kind == PathKind::Whole)
-            .then(|| path::canonical(&path.text).ok())
-            .flatten()
     }
 
     /// Follows the next call; `None`: it is not replayed, which was counted.
@@ -187,7 +137,7 @@ impl<'a> Simulation<'a> {
         if what == Does::Unlink && call.extra & REMOVE_DIRECTORY != 0 && call.op == Op::Unlinkat {
             what = Does::Rmdir;
         }
-        if matches!(what, Does::Chown | Does::Fchown) && !self.owners {
+        if matches!(what, Does::Chown | Does::Fchown) && !self.loaded.owners() {
             return Err(Why::Owners);
         }
         let action = &mut step.action;
@@ -226,12 +176,12 @@ impl<'a> Simulation<'a> {
     /// The directories that a given path leads through links, replaced by what they lead to. `all`: its last component,
     /// too.
     fn without_links(&self, mut path: Components, all: bool) -> Components {
-        if self.links.is_empty() {
+        if self.loaded.links.is_empty() {
             return path;
         }
         for _ in 0..MOST_LINKS {
             let longest = path.len().saturating_sub(usize::from(!all));
-            let found = (1..=longest).find_map(|length| Some((length, self.links.get(&path[..length])?)));
+            let found = (1..=longest).find_map(|length| Some((length, self.loaded.links.get(&path[..length])?)));
             let Some((length, target)) = found else { break };
             path = target.iter().chain(&path[length..]).cloned().collect();
         }
@@ -260,7 +210,7 @@ impl<'a> Simulation<'a> {
     fn path_of_file(&self, number: FileNumber) -> Option<Components> {
         let slot = self.open.get(&number).and_then(|open| self.tree.node(open.node).slot);
         slot.and_then(|slot| self.tree.path_now(slot))
-            .or_else(|| self.whole_path(number))
+            .or_else(|| self.loaded.whole_path(number))
     }
 
     /// Looks a path up, as a call with this result did.
@@ -302,18 +252,18 @@ impl<'a> Simulation<'a> {
 
     /// Adds a file that was opened before the recording.
     fn find(&mut self, number: FileNumber, call: &Recorded) -> Result<(), Why> {
-        let definition = self.definitions.get(&number).ok_or(Why::UnknownFile)?.clone();
-        let path = self.replayable(&definition)?;
+        let definition = self.loaded.files.get(&number).ok_or(Why::UnknownFile)?;
+        let path = self.replayable(definition)?;
         let (node, spot) = if definition.links == 0 && definition.mode & TYPE == REGULAR {
             // It has no name any more, but may have had one that another file has now.
             let path = vec![format!(".iosb-open-{number}")];
             let looked = self.look(path, 0)?;
-            self.discovered(&looked, &definition)
+            self.discovered(&looked, definition)
         } else {
             let looked = self.look(path, 0)?;
-            self.discovered(&looked, &definition)
+            self.discovered(&looked, definition)
         };
-        let flags = flags::recorded(definition.flags, &self.machine);
+        let flags = flags::recorded(definition.flags, self.machine);
         self.files.push(Opened {
             spot,
             found: Some(flags & !(flags::CREATE | flags::EXCLUSIVE | flags::TRUNCATE)),
@@ -395,19 +345,15 @@ impl<'a> Simulation<'a> {
     }
 
     fn open(&mut self, call: &Recorded, step: &mut Step) -> Result<(), Why> {
-        let definition = self
-            .definitions
-            .get(&call.files[0])
-            .cloned()
-            .filter(|_| call.value >= 0);
+        let definition = self.loaded.files.get(&call.files[0]).filter(|_| call.value >= 0);
         let given = call.first_path().cloned().filter(|given| !given.text.is_empty());
         let flags = match call.op {
-            Op::Open | Op::Openat => flags::recorded(call.extra as u32, &self.machine),
+            Op::Open | Op::Openat => flags::recorded(call.extra as u32, self.machine),
             Op::Creat => flags::CREATE | flags::WRITE_ONLY | flags::TRUNCATE,
-            _ => flags::recorded(definition.as_ref().map_or(0, |file| file.flags), &self.machine),
+            _ => flags::recorded(definition.map_or(0, |file| file.flags), self.machine),
         };
         let is_unnamed = flags & flags::UNNAMED == flags::UNNAMED;
-        let path = match &definition {
+        let path = match definition {
             Some(definition) => {
                 let mut path = self.replayable(definition)?;
                 // Its own name, which no other has, is below the directory that was given.
@@ -424,7 +370,7 @@ impl<'a> Simulation<'a> {
         action.spot = spot;
         action.extra = flags;
         action.value = call.value.min(0);
-        action.size = u64::from(definition.as_ref().map_or(0o666, |file| file.mode & 0o7777));
+        action.size = u64::from(definition.map_or(0o666, |file| file.mode & 0o7777));
         if flags & flags::CREATE != 0 {
             self.made.insert(spot);
         }
@@ -436,14 +382,14 @@ impl<'a> Simulation<'a> {
                 self.tree.touch(slot, Kind::Folder);
                 self.tree.new_node(Kind::File)
             } else {
-                let (node, is_made) = self.opened(slot, flags, definition.as_ref());
+                let (node, is_made) = self.opened(slot, flags, definition);
                 is_change = is_made;
                 node
             };
-            self.opened_file(call, step, node, flags, definition.as_ref());
+            self.opened_file(call, step, node, flags, definition);
         } else if call.value >= 0 {
             // The root itself.
-            self.opened_file(call, step, super::tree::ROOT, flags, definition.as_ref());
+            self.opened_file(call, step, super::tree::ROOT, flags, definition);
         } else if call.errno() == errno::EXISTS
             && let Some(slot) = looked.last
         {
@@ -917,10 +863,6 @@ fn what(node: &super::tree::Node) -> What {
 /// Device and inode.
 fn identity(definition: &Defined) -> Option<(u32, u32, u64)> {
     definition.inode.map(|inode| (inode.major, inode.minor, inode.number))
-}
-
-fn is_unnamed(call: &Recorded, given: &GivenPath) -> bool {
-    given.text.is_empty() || call.extra as u32 & flags::UNNAMED == flags::UNNAMED
 }
 
 /// A call uses the names on its path, and changes the last one or not.

@@ -84,8 +84,20 @@ impl Made {
         loaded
     }
 
+    /// What is read again.
+    fn again(&self) -> std::option::IntoIter<Records> {
+        Some(self.records.clone()).into_iter()
+    }
+
     fn plan_as(&self, selection: Selection, order: Order) -> Result<Plan, Impossible> {
-        plan(self.loaded(selection), &Meta::default(), &Roots::default(), 1, order)
+        plan(
+            self.loaded(selection),
+            self.again(),
+            &Meta::default(),
+            &Roots::default(),
+            1,
+            order,
+        )
     }
 
     fn plan(&self) -> Plan {
@@ -376,9 +388,10 @@ fn owners_are_changed_if_they_are_selected() {
         owners: true,
         ..Selection::default()
     });
-    loaded.take(made_of.records);
+    loaded.take(made_of.records.clone());
     loaded.finish();
-    let plan = plan(loaded, &Meta::default(), &Roots::new(Vec::new()), 1, Order::Files).unwrap();
+    let roots = Roots::default();
+    let plan = plan(loaded, made_of.again(), &Meta::default(), &roots, 1, Order::Files).unwrap();
     let actions = plan.threads[0].actions.iter();
     let changes: Vec<(Does, u64)> = actions.map(|action| (action.does, action.offset)).skip(1).collect();
     assert_eq!(changes, [(Does::Chown, 7 << 32 | 9), (Does::Fchown, 8)]);
@@ -520,6 +533,7 @@ fn mapped_directories_are_made_elsewhere() {
     let roots = Roots::new(vec![canonical("/srv/db").unwrap()]);
     let plan = plan(
         made_of.loaded(Selection::default()),
+        made_of.again(),
         &Meta::default(),
         &roots,
         2,
@@ -551,6 +565,7 @@ fn the_mounts_of_the_recorded_machine_decide_what_keeps_data() {
     };
     let plan = plan(
         made_of.loaded(Selection::default()),
+        made_of.again(),
         &meta,
         &Roots::default(),
         1,

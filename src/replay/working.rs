@@ -8,7 +8,7 @@ use super::path::{Components, canonical};
 /// Generations of processes that are looked at.
 const ANCESTORS: usize = 64;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Working {
     /// Directories by process and moment.
     known: HashMap<u32, BTreeMap<u64, Components>>,
@@ -36,20 +36,22 @@ impl Working {
         self.changing.insert(pid);
     }
 
-    /// A file was opened by a relative path, and has this whole path.
-    pub fn opened(&mut self, pid: u32, at_ns: u64, given: &str, path: &str) {
+    /// A file was opened by a relative path, and has this whole path. Returns whether that says where the process was.
+    pub fn opened(&mut self, pid: u32, at_ns: u64, given: &str, path: &str) -> bool {
         let names: Vec<&str> = given
             .split('/')
             .filter(|name| !name.is_empty() && *name != ".")
             .collect();
-        let Ok(mut folder) = canonical(path) else { return };
+        let Ok(mut folder) = canonical(path) else { return false };
         if names.is_empty() || names.contains(&"..") || folder.len() < names.len() {
-            return;
+            return false;
         }
         let below = folder.split_off(folder.len() - names.len());
-        if below == names {
+        let is_there = below == names;
+        if is_there {
             self.set(pid, at_ns, folder);
         }
+        is_there
     }
 
     /// Call it when all is known that was not changed by calls.

@@ -20,7 +20,7 @@ use crate::event::Signals;
 use crate::kernel::privileges;
 use crate::limits;
 use crate::model::ids::Op;
-use crate::model::record::Kind;
+use crate::model::record::{Kind, Records};
 use crate::model::recording::{Meta, Names};
 use crate::model::report::replay::{Different, Lateness, NotReplayed, Operation, ReplayReport};
 use crate::number::{decimal_bytes, length, thousands};
@@ -164,8 +164,16 @@ impl Job<'_> {
             ..
         } = *self;
         let loaded = load(recording, wanted);
-        let plan = replay::plan(loaded, recording.meta(), self.maps, wanted.maps.len() + 1, wanted.order)
-            .map_err(|why| failed(impossible(why, from)))?;
+        let again = read(recording, wanted, "planning");
+        let plan = replay::plan(
+            loaded,
+            again,
+            recording.meta(),
+            self.maps,
+            wanted.maps.len() + 1,
+            wanted.order,
+        )
+        .map_err(|why| failed(impossible(why, from)))?;
         say::erase();
         if wanted.cache == Cache::AsRecorded && !plan.has_classes {
             return Err(failed(format!(
@@ -295,16 +303,23 @@ fn maps(wanted: &Replay) -> Result<Vec<path::Components>, Failure> {
     wanted.maps.iter().map(map).collect()
 }
 
-fn load(recording: &Recording, wanted: &Replay) -> Loaded {
-    let mut loaded = Loaded::new(wanted.selection.clone());
+/// What of the recording is replayed; shows how far it was read.
+fn read(recording: &Recording, wanted: &Replay, why: &'static str) -> impl Iterator<Item = Records> {
     let mut shown = Paced::new(!wanted.quiet);
-    for batch in recording
+    let mut calls = 0;
+    recording
         .batches(None, None)
         .without(&[Unneeded::Waits, Unneeded::Requests, Unneeded::Sleeps])
-    {
-        loaded.take(batch);
-        shown.show(|| format!("reading: {} calls", thousands(loaded.recorded)));
-    }
+        .ahead()
+        .inspect(move |batch| {
+            calls += batch.calls.len() as u64;
+            shown.show(|| format!("{why}: {} calls", thousands(calls)));
+        })
+}
+
+fn load(recording: &Recording, wanted: &Replay) -> Loaded {
+    let mut loaded = Loaded::new(wanted.selection.clone());
+    read(recording, wanted, "reading").for_each(|batch| loaded.take(batch));
     loaded.finish();
     loaded
 }
