@@ -21,10 +21,8 @@ use iostackbreakdown::replay::plan;
 
 /// Calls of a hundredth of that server.
 const CALLS: u64 = 550_000;
-/// Calls of a process, of an open file, and open files of a path.
+/// Calls of a process.
 const OF_PROCESS: u64 = 55_000_000 / 19_000;
-const OF_FILE: u64 = 14;
-const OPENS: u64 = 8;
 /// Processes at the same time.
 const AT_ONCE: u64 = 16;
 /// Nanoseconds from one call of a process to its next one.
@@ -32,6 +30,27 @@ const GAP: u64 = 40_000;
 const BEGAN: u64 = 1_000_000_000;
 /// Records of a batch.
 const BATCH: usize = 8192;
+
+/// How much a recording has.
+#[derive(Clone, Copy)]
+struct Amount {
+    calls: u64,
+    /// Calls of an open file.
+    of_file: u64,
+    paths: u64,
+}
+
+impl Amount {
+    /// With eight open files of each path.
+    fn of_server(calls: u64) -> Self {
+        let of_file = 14;
+        Self {
+            calls,
+            of_file,
+            paths: (calls / of_file / 8).max(1),
+        }
+    }
+}
 
 struct Random(u64);
 
@@ -45,8 +64,8 @@ impl Random {
 }
 
 /// The calls of one open file, the number of which is `number`, and what defines it.
-fn open_file(records: &mut Records, number: u64, pid: u32, begin: u64, paths: u64, random: &mut Random) {
-    let path = random.below(paths);
+fn open_file(records: &mut Records, number: u64, pid: u32, begin: u64, amount: Amount, random: &mut Random) {
+    let path = random.below(amount.paths);
     let text = format!("/srv/data/{:03}/table-{path}.dat", path % 1000);
     let mut at = begin;
     let calls = &mut records.calls;
@@ -71,7 +90,7 @@ fn open_file(records: &mut Records, number: u64, pid: u32, begin: u64, paths: u6
     };
     let opened = call(Op::Openat, 3, None, random);
     call(Op::Fstat, 0, None, random);
-    for _ in 0..OF_FILE - 4 {
+    for _ in 0..amount.of_file - 4 {
         let op = [Op::Pread64, Op::Pread64, Op::Pwrite64, Op::Read][random.below(4) as usize];
         let size = 512 << random.below(5);
         call(op, size, Some((random.below(256) * 4096, size.unsigned_abs())), random);
@@ -110,7 +129,8 @@ fn open_file(records: &mut Records, number: u64, pid: u32, begin: u64, paths: u6
 }
 
 /// Writes a recording with so many calls, or a few more. Returns how many.
-fn write(path: &Path, calls: u64) -> u64 {
+fn write(path: &Path, amount: Amount) -> u64 {
+    let Amount { calls, of_file, .. } = amount;
     let meta = Meta {
         schema: 1,
         has_records: true,
@@ -121,15 +141,14 @@ fn write(path: &Path, calls: u64) -> u64 {
     };
     let mut writer = Writer::create(path, meta, Names::Full, Limits::default()).unwrap();
     let mut random = Random(88_172_645_463_325_252);
-    let paths = (calls / OF_FILE / OPENS).max(1);
     let (mut made, mut number, mut round, mut now) = (0, 0, 0, BEGAN);
     let mut records = Records::default();
     while made < calls {
         for slot in 0..AT_ONCE {
             // Each slot is of one process after the other.
-            let pid = 1000 + slot + AT_ONCE * (round * OF_FILE / OF_PROCESS);
+            let pid = 1000 + slot + AT_ONCE * (round * of_file / OF_PROCESS);
             number += 1;
-            if round == 0 || pid != 1000 + slot + AT_ONCE * ((round - 1) * OF_FILE / OF_PROCESS) {
+            if round == 0 || pid != 1000 + slot + AT_ONCE * ((round - 1) * of_file / OF_PROCESS) {
                 records.threads.push(Thread {
                     at_ns: now,
                     pid: pid as u32,
@@ -138,11 +157,11 @@ fn write(path: &Path, calls: u64) -> u64 {
                     ..Thread::default()
                 });
             }
-            open_file(&mut records, number, pid as u32, now, paths, &mut random);
-            made += OF_FILE;
+            open_file(&mut records, number, pid as u32, now, amount, &mut random);
+            made += of_file;
         }
         round += 1;
-        now += (OF_FILE + 2) * GAP * 3 / 2;
+        now += (of_file + 2) * GAP * 3 / 2;
         if records.calls.len() >= BATCH || made >= calls {
             let mut batch = std::mem::take(&mut records);
             batch.calls.sort_by_key(|call| call.end_ns);
@@ -170,7 +189,8 @@ fn memory() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// Makes the plan of the recording, and prints `calls nanoseconds bytes threads`.
+/// Makes the plan of the recording and all its windows, and prints how many calls they have, nanoseconds and bytes of memory
+/// until the recording was read, and until it was planned; bytes of all, and open files.
 #[test]
 #[ignore = "what the test below runs in a process of its own"]
 fn load() {
@@ -179,71 +199,105 @@ fn load() {
     let begun = Instant::now();
     let recording = Recording::open(&path).unwrap();
     let mut loaded = Loaded::new(Selection::default());
-    let batches = || {
-        let batches = recording.batches(None, None);
-        batches
-            .without(&[Unneeded::Waits, Unneeded::Requests, Unneeded::Sleeps])
-            .ahead()
-    };
-    batches().for_each(|batch| loaded.take(batch));
+    let batches = recording.batches(None, None);
+    let batches = batches.without(&[Unneeded::Waits, Unneeded::Requests, Unneeded::Sleeps]);
+    batches.ahead().for_each(|batch| loaded.take(batch));
     loaded.finish();
     let (read, of_reading) = (begun.elapsed(), memory());
-    let plan = plan(
-        loaded,
-        batches(),
-        recording.meta(),
-        &Roots::new(Vec::new()),
-        1,
-        Order::Files,
-    )
-    .unwrap();
-    let took = begun.elapsed();
+    let calls = || recording.calls().unwrap().ahead();
+    let plan = plan(loaded, calls(), recording.meta(), &Roots::default(), 1, Order::Files).unwrap();
+    let (planned, of_planning) = (begun.elapsed(), memory());
+    let parts = plan.windows(calls()).flat_map(|window| window.parts);
+    let made: usize = parts.map(|part| part.actions.len()).sum();
+    assert_eq!(made as u64, plan.calls());
     println!(
-        "loaded: {} {} {} {} {} {}",
+        "loaded: {} {} {} {} {} {} {}",
         plan.calls(),
         read.as_nanos(),
         of_reading - before,
-        took.as_nanos(),
+        planned.as_nanos(),
+        of_planning - before,
         memory() - before,
         plan.files.len()
     );
 }
 
-#[test]
-fn a_long_recording_is_small_and_is_loaded_in_little_memory() {
-    let calls = std::env::var("IOSB_CALLS").map_or(CALLS, |calls| calls.parse().unwrap());
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("replay-scale-{}", std::process::id()));
+/// What loading a recording took.
+struct Loading {
+    made: u64,
+    read_ns: u64,
+    of_reading: u64,
+    planned_ns: u64,
+    of_planning: u64,
+    memory: u64,
+    disk: u64,
+}
+
+/// Writes a recording, and loads it in a process of its own.
+fn measure(name: &str, amount: Amount) -> Loading {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("replay-scale-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
     let path = folder.join("x.iosb");
-    let made = write(&path, calls);
+    let made = write(&path, amount);
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "load", "--ignored", "--nocapture"])
         .env("IOSB_WORK", &path)
         .output()
         .unwrap();
+    let disk = bytes_of(&path);
+    fs::remove_dir_all(&folder).unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = text
         .lines()
         .find_map(|line| line.split_once("loaded: ").map(|(_, rest)| rest));
     let line = line.unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)));
     let numbers: Vec<u64> = line.split_whitespace().map(|number| number.parse().unwrap()).collect();
-    let [planned, read_ns, of_reading, took_ns, memory, files] = numbers[..] else {
+    let [planned, read_ns, of_reading, planned_ns, of_planning, memory, files] = numbers[..] else {
         panic!("{line}");
     };
-    let disk = bytes_of(&path);
-    fs::remove_dir_all(&folder).unwrap();
-    let each = |bytes: u64| bytes as f64 / made as f64;
-    let rate = |ns: u64| made as f64 / ns as f64 * 1e3;
+    assert_eq!((planned, files), (made, made / amount.of_file));
+    Loading {
+        made,
+        read_ns,
+        of_reading,
+        planned_ns,
+        of_planning,
+        memory,
+        disk,
+    }
+}
+
+#[test]
+fn a_long_recording_is_small_and_is_loaded_in_little_memory() {
+    let calls = std::env::var("IOSB_CALLS").map_or(CALLS, |calls| calls.parse().unwrap());
+    let loading = measure("server", Amount::of_server(calls));
+    let each = |bytes: u64| bytes as f64 / loading.made as f64;
+    let rate = |ns: u64| loading.made as f64 / ns as f64 * 1e3;
     println!(
-        "{made} calls, {files} open files: {:.1} bytes of disk a call; read at {:.2} M/s in {:.1} bytes a call; planned at {:.2} M/s in {:.1} bytes a call",
-        each(disk),
-        rate(read_ns),
-        each(of_reading),
-        rate(took_ns),
-        each(memory)
+        "{} calls: {:.1} bytes of disk a call; read at {:.2} M/s in {:.1} bytes a call; planned at {:.2} M/s in {:.1} bytes a call; made in {:.1}",
+        loading.made,
+        each(loading.disk),
+        rate(loading.read_ns),
+        each(loading.of_reading),
+        rate(loading.planned_ns),
+        each(loading.of_planning),
+        each(loading.memory)
     );
-    assert_eq!((planned, files), (made, made / OF_FILE));
-    assert!(each(disk) <= 20.0, "{disk} bytes of disk");
-    assert!(each(memory) <= 280.0, "{memory} bytes of memory");
+    assert!(each(loading.disk) <= 20.0, "{} bytes of disk", loading.disk);
+    assert!(each(loading.memory) <= 150.0, "{} bytes of memory", loading.memory);
+}
+
+/// More calls on as many open files of as few paths.
+#[test]
+fn memory_does_not_grow_with_calls() {
+    let amount = |of_file| Amount {
+        calls: 11_000 * of_file,
+        of_file,
+        paths: 8,
+    };
+    let [few, many] = [amount(14), amount(28)].map(|amount| measure(&format!("{}", amount.of_file), amount));
+    let (calls, bytes) = (many.made - few.made, many.memory.saturating_sub(few.memory));
+    println!("{calls} more calls: {bytes} more bytes");
+    assert!(bytes <= 16 * calls, "{calls} more calls take {bytes} more bytes");
 }

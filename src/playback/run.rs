@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -13,11 +14,11 @@ use super::manifest::Manifest;
 use super::owners::Owners;
 use super::wait::{Made, Mark, Timer, now_ns};
 use crate::cause::Cause;
-use crate::replay::does::Does;
 use crate::replay::flags;
 use crate::replay::path::Spot;
-use crate::replay::plan::{Action, Plan, Thread};
+use crate::replay::plan::{Action, Part, Plan};
 use crate::replay::results::{Cause as Why, Results};
+use crate::replay::windows::Window;
 
 /// How often it is looked whether all threads have ended, or are to end.
 const STEP: Duration = Duration::from_millis(5);
@@ -70,6 +71,9 @@ struct Shared<'a> {
     start_ns: AtomicU64,
 }
 
+/// The calls of a plan, window by window.
+pub type Windows<'a> = dyn Iterator<Item = Window> + Send + 'a;
+
 /// Makes all calls. `ready` is called when only the calls are left to be made. `watch` gets how many were made, and returns
 /// whether to go on.
 ///
@@ -77,6 +81,7 @@ struct Shared<'a> {
 /// If a file that has to be open at the start cannot be opened, or a thread cannot be made, in one line; those of `ready`.
 pub fn run(
     plan: &Plan,
+    windows: &mut Windows<'_>,
     roots: &Roots,
     how: How,
     ready: &mut dyn FnMut() -> Result<(), Cause>,
@@ -93,37 +98,18 @@ pub fn run(
         started: Made::default(),
         start_ns: AtomicU64::new(0),
     };
-    let largest = |thread: &Thread, is: fn(Does) -> bool| {
-        let sizes = thread.actions.iter().filter(|action| is(action.does));
-        sizes
-            .map(|action| action.size.saturating_add(2 * LEAST))
-            .max()
-            .unwrap_or(0)
-    };
-    let mut callers = Vec::with_capacity(plan.threads.len());
-    for (index, thread) in plan.threads.iter().enumerate() {
-        let source = Source::new(how.data, index as u64 + (1 << 32), largest(thread, Does::writes));
-        let memory = Memory::new(LEAST.max(largest(thread, Does::reads)));
-        callers.push(source.and_then(|source| Ok((source, memory?))).map_err(cannot)?);
-    }
     let shared = &shared;
+    let callers = shared.callers(plan)?;
     let mut ran = Ran::default();
     let ended: Result<Vec<(Results, u64)>, Cause> = thread::scope(|scope| {
+        let mut feeder = Feeder::new(windows, &shared.made);
         let mut running = Vec::with_capacity(callers.len());
-        for (index, (source, memory)) in callers.into_iter().enumerate() {
-            let caller = Caller {
-                files: &shared.files,
-                source,
-                memory,
-                results: Results::default(),
-                mark: Mark {
-                    is_traced: how.is_traced,
-                },
-            };
+        for (index, caller) in callers.into_iter().enumerate() {
+            let queue = feeder.queue();
             let spawned = thread::Builder::new()
                 .stack_size(STACK)
                 .name(format!("replay-{}", plan.threads[index].tid))
-                .spawn_scoped(scope, move || shared.thread(index, caller));
+                .spawn_scoped(scope, move || shared.thread(index, caller, &queue));
             match spawned {
                 Ok(thread) => running.push(thread),
                 Err(error) => {
@@ -132,15 +118,25 @@ pub fn run(
                 }
             }
         }
+        // A replay of few calls is not disturbed by making its plan.
+        feeder.feed(&shared.stop);
+        feeder.feed(&shared.stop);
         if let Err(cause) = ready() {
             shared.stop.store(true, Ordering::Relaxed);
             return Err(cause);
         }
         shared.start_ns.store(now_ns() + HEAD_START, Ordering::Release);
         shared.started.add();
+        let spawned = thread::Builder::new()
+            .name("iosb-plan".to_owned())
+            .spawn_scoped(scope, move || while feeder.feed(&shared.stop) {});
+        if let Err(error) = spawned {
+            shared.stop.store(true, Ordering::Relaxed);
+            return Err(cannot(error));
+        }
         while running.iter().any(|thread| !thread.is_finished()) {
             let made = shared.made.iter().map(|made| u64::from(made.calls()));
-            let of = plan.threads.iter().map(|thread| thread.actions.len() as u64);
+            let of = plan.threads.iter().map(|thread| u64::from(thread.calls));
             if !watch(made.zip(of).map(|(made, of)| made.min(of)).sum()) {
                 ran.was_ended = true;
                 shared.stop.store(true, Ordering::Relaxed);
@@ -160,6 +156,52 @@ pub fn run(
     }
     ran.took_ns = last_ns - start_ns;
     Ok(ran)
+}
+
+/// Hands windows of calls to the threads.
+struct Feeder<'a, 'w> {
+    windows: &'a mut Windows<'w>,
+    made: &'a [Made],
+    queues: Vec<Sender<Part>>,
+}
+
+impl<'a, 'w> Feeder<'a, 'w> {
+    fn new(windows: &'a mut Windows<'w>, made: &'a [Made]) -> Self {
+        Self {
+            windows,
+            made,
+            queues: Vec::new(),
+        }
+    }
+
+    /// The queue of the next thread. It ends when there are no more calls.
+    fn queue(&mut self) -> Receiver<Part> {
+        let (sender, receiver) = channel();
+        self.queues.push(sender);
+        receiver
+    }
+
+    /// Makes the next window, and hands it over when what precedes it has been made. Returns whether there was one.
+    fn feed(&mut self, stop: &AtomicBool) -> bool {
+        let Some(Window { after, parts }) = self.windows.next() else {
+            return false;
+        };
+        for (made, calls) in self.made.iter().zip(after) {
+            if let Some(last) = calls.checked_sub(1) {
+                made.wait(last, stop);
+            }
+        }
+        if stop.load(Ordering::Relaxed) {
+            return false;
+        }
+        for part in parts {
+            if let Some(queue) = self.queues.get(part.thread as usize) {
+                // A thread that has ended makes no more calls.
+                let _ = queue.send(part);
+            }
+        }
+        true
+    }
 }
 
 fn cannot(error: io::Error) -> Cause {
@@ -209,65 +251,103 @@ fn files<'a>(plan: &'a Plan, roots: &Roots) -> Result<Files<'a>, Cause> {
     })
 }
 
-impl Shared<'_> {
+impl<'p> Shared<'p> {
+    /// What each thread makes its calls with.
+    fn callers(&self, plan: &Plan) -> Result<Vec<Caller<'_>>, Cause> {
+        let mut callers = Vec::with_capacity(plan.threads.len());
+        for (index, thread) in plan.threads.iter().enumerate() {
+            let room = |bytes: u64| if bytes == 0 { 0 } else { bytes.saturating_add(2 * LEAST) };
+            let seed = index as u64 + (1 << 32);
+            callers.push(Caller {
+                files: &self.files,
+                source: Source::new(self.how.data, seed, room(thread.largest_write)).map_err(cannot)?,
+                memory: Memory::new(LEAST.max(room(thread.largest_read))).map_err(cannot)?,
+                results: Results::default(),
+                mark: Mark {
+                    is_traced: self.how.is_traced,
+                },
+            });
+        }
+        Ok(callers)
+    }
+
     /// Makes the calls of a thread. Returns what they returned, and when the last one ended.
-    fn thread<'a>(&'a self, index: usize, mut caller: Caller<'a>) -> (Results, u64) {
+    fn thread<'a>(&'a self, index: usize, mut caller: Caller<'a>, queue: &Receiver<Part>) -> (Results, u64) {
         Timer::prepare_thread();
         // SAFETY: it only separates the working directory of this thread from those of the others. If it cannot, relative
         // paths are not used either.
         unsafe { libc::unshare(libc::CLONE_FS) };
         caller.mark.aside();
         self.started.wait(0, &self.stop);
-        let plan = self.files.plan;
-        let mut previous: Option<(&Action, u64)> = None;
-        for action in &plan.threads[index].actions {
-            let free_ns = now_ns();
-            let mut waited = false;
-            for edge in plan.edges_of(action) {
-                if let Some(made) = self.made.get(edge.thread as usize) {
-                    waited |= made.wait(edge.number, &self.stop);
+        let mut previous: Option<(Action, u64)> = None;
+        let mut free_ns = now_ns();
+        while let Some((part, mut waited)) = next(queue) {
+            for action in &part.actions {
+                for edge in part.edges_of(action) {
+                    if let Some(made) = self.made.get(edge.thread as usize) {
+                        waited |= made.wait(edge.number, &self.stop);
+                    }
                 }
-            }
-            let ready_ns = if waited { now_ns() } else { free_ns };
-            if self.stop.load(Ordering::Relaxed) {
-                break;
-            }
-            let target_ns = self.target_ns(action, previous);
-            let ready = caller.ready(action);
-            if let Some(target_ns) = target_ns {
-                self.timer.until(target_ns, &self.stop);
                 if self.stop.load(Ordering::Relaxed) {
                     break;
                 }
-            }
-            caller.mark.inside();
-            let begin_ns = now_ns();
-            let value = match &ready {
-                Ok(ready) => caller.call(action, ready),
-                Err(error) => -i64::from(error.raw_os_error().unwrap_or(libc::EIO)),
-            };
-            let end_ns = now_ns();
-            caller.mark.aside();
-            drop::<io::Result<Ready<'_>>>(ready);
-            if let Some(target_ns) = target_ns {
-                let why = match () {
-                    () if waited && ready_ns > target_ns => Why::Earlier,
-                    () if free_ns > target_ns => Why::Busy,
-                    () => Why::Timer,
+                let free = Free {
+                    since_ns: free_ns,
+                    waited_until: waited.then(now_ns),
                 };
-                caller.results.began(begin_ns.saturating_sub(target_ns), why);
+                let target_ns = self.target_ns(action, previous.as_ref());
+                let Some(end_ns) = self.make(&mut caller, action, target_ns, &free) else {
+                    break;
+                };
+                self.made[index].add();
+                previous = Some((*action, end_ns));
+                waited = false;
+                free_ns = now_ns();
             }
-            caller.results.add(action, value, end_ns - begin_ns);
-            self.files.release(action);
-            self.made[index].add();
-            previous = Some((action, end_ns));
         }
         self.made[index].end();
         (caller.results, previous.map_or(0, |(_, end_ns)| end_ns))
     }
 
+    /// Makes a call at its time. Returns when it ended; `None`: the replay is to end.
+    fn make<'a>(
+        &'a self,
+        caller: &mut Caller<'a>,
+        action: &Action,
+        target_ns: Option<u64>,
+        free: &Free,
+    ) -> Option<u64> {
+        let ready = caller.ready(action);
+        if let Some(target_ns) = target_ns {
+            self.timer.until(target_ns, &self.stop);
+            if self.stop.load(Ordering::Relaxed) {
+                return None;
+            }
+        }
+        caller.mark.inside();
+        let begin_ns = now_ns();
+        let value = match &ready {
+            Ok(ready) => caller.call(action, ready),
+            Err(error) => -i64::from(error.raw_os_error().unwrap_or(libc::EIO)),
+        };
+        let end_ns = now_ns();
+        caller.mark.aside();
+        drop::<io::Result<Ready<'_>>>(ready);
+        if let Some(target_ns) = target_ns {
+            let why = match () {
+                () if free.waited_until.is_some_and(|until_ns| until_ns > target_ns) => Why::Earlier,
+                () if free.since_ns > target_ns => Why::Busy,
+                () => Why::Timer,
+            };
+            caller.results.began(begin_ns.saturating_sub(target_ns), why);
+        }
+        caller.results.add(action, value, end_ns - begin_ns);
+        self.files.release(action);
+        Some(end_ns)
+    }
+
     /// When a call is to begin; `None`: at once.
-    fn target_ns(&self, action: &Action, previous: Option<(&Action, u64)>) -> Option<u64> {
+    fn target_ns(&self, action: &Action, previous: Option<&(Action, u64)>) -> Option<u64> {
         let scaled = |ns: u64| Some((ns as f64 / self.how.speed?) as u64);
         match (self.how.timing, previous) {
             (Timing::Think, Some((before, end_ns))) => {
@@ -280,5 +360,143 @@ impl Shared<'_> {
                     .saturating_add(scaled(action.begin_ns)?),
             ),
         }
+    }
+}
+
+/// Since when a thread may make its next call.
+struct Free {
+    /// Its previous one had ended.
+    since_ns: u64,
+    /// It had to wait for calls of others, until then.
+    waited_until: Option<u64>,
+}
+
+/// The next calls of a thread, and whether it had to wait for them: until others have made theirs. `None`: there are no more.
+fn next(queue: &Receiver<Part>) -> Option<(Part, bool)> {
+    match queue.try_recv() {
+        Ok(part) => Some((part, false)),
+        Err(TryRecvError::Empty) => Some((queue.recv().ok()?, true)),
+        Err(TryRecvError::Disconnected) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::model::ids::{Op, PathKind};
+    use crate::model::record::{Call, GivenPath, OpenFile, Paths, Records};
+    use crate::model::recording::Meta;
+    use crate::model::report::slow::CallPath;
+    use crate::playback::prepare::{Cache, Preparing};
+    use crate::replay::load::{Loaded, Selection};
+    use crate::replay::order::Order;
+    use crate::replay::path;
+
+    #[test]
+    fn a_window_is_handed_over_when_what_precedes_it_was_made() {
+        let made = [Made::default()];
+        let window = |after: u32| Window {
+            after: vec![after],
+            parts: vec![Part::new(0)],
+        };
+        let fed = |stop: bool| {
+            let mut windows = [window(0), window(1)].into_iter();
+            let mut feeder = Feeder::new(&mut windows, &made);
+            let queue = feeder.queue();
+            let fed = [false, stop].map(|stop| feeder.feed(&AtomicBool::new(stop)));
+            drop(feeder);
+            (fed, queue.iter().count())
+        };
+        // It waits until the replay is to end.
+        assert_eq!(fed(true), ([true, false], 1));
+        made[0].add();
+        assert_eq!(fed(false), ([true, true], 2));
+    }
+
+    /// A file that is opened first and used by four threads in turn, which wait for each other, and by one at the end.
+    fn records() -> Records {
+        let mut records = Records::default();
+        let mut call = |tid: u32, op: Op, offset: Option<u64>, value: i64| {
+            let begin_ns = 1000 + 100 * records.calls.len() as u64;
+            records.calls.push(Call {
+                tid,
+                pid: 1,
+                begin_ns,
+                end_ns: Some(begin_ns + 50),
+                op,
+                value,
+                files: [5, 0],
+                offset,
+                size: offset.map(|_| 512),
+                ..Call::default()
+            });
+        };
+        call(1, Op::Openat, None, 3);
+        for at in 0..200_u64 {
+            let op = if at % 3 == 0 { Op::Pread64 } else { Op::Pwrite64 };
+            call((at % 4 + 1) as u32, op, Some(at % 5 * 512), 512);
+        }
+        for at in 0..10 {
+            call(9, Op::Pread64, Some(at * 512), 512);
+        }
+        records.calls[0].extra = 2;
+        records.calls[0].paths = Some(Box::new(Paths {
+            first: Some(GivenPath {
+                text: "/f".to_owned(),
+                base: 0,
+            }),
+            second: None,
+        }));
+        records.files.push(OpenFile {
+            number: 5,
+            at_ns: 1010,
+            mode: 0o100_644,
+            links: 1,
+            size: 1 << 16,
+            path: Some(CallPath {
+                kind: PathKind::Whole,
+                text: "/f".to_owned(),
+            }),
+            ..OpenFile::default()
+        });
+        records
+    }
+
+    #[test]
+    fn calls_are_made_whatever_the_size_of_windows() {
+        let folder = std::env::temp_dir().join(format!("iosb-windows-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut loaded = Loaded::new(Selection::default());
+        loaded.take(records());
+        loaded.finish();
+        let again = || std::iter::once(records());
+        let maps = path::Roots::default();
+        let plan = crate::replay::plan(loaded, again(), &Meta::default(), &maps, 1, Order::Files).unwrap();
+        assert_eq!((plan.threads.len(), plan.calls()), (5, 211));
+        let roots = Roots::open(&[&folder]).unwrap();
+        let preparing = Preparing {
+            plan: &plan,
+            roots: &roots,
+            manifest: Manifest::new("test".to_owned(), Vec::new()),
+            data: Data::Zero,
+            cache: Cache::Leave,
+        };
+        preparing.prepare(&mut |_| true).unwrap();
+        let how = How {
+            timing: Timing::Schedule,
+            speed: None,
+            data: Data::Zero,
+            is_traced: false,
+        };
+        let mut counts = BTreeSet::new();
+        for size in [1, 2, 7, 1000] {
+            let mut windows = plan.windows(again()).of(size);
+            let ran = run(&plan, &mut windows, &roots, how, &mut || Ok(()), &mut |_| true).unwrap();
+            counts.insert((ran.results.done, ran.results.equal));
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(counts, [(211, 211)].into());
     }
 }

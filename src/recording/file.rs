@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
-use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch};
@@ -79,8 +78,8 @@ fn damaged(why: impl std::fmt::Display) -> Stop {
 
 impl TableFile {
     /// Reads the beginning.
-    pub fn open(path: &Path) -> Result<Self, Stop> {
-        let mut from = BufReader::with_capacity(64 << 10, File::open(path)?);
+    pub fn open(file: File) -> Result<Self, Stop> {
+        let mut from = BufReader::with_capacity(64 << 10, file);
         let mut magic = [0; MAGIC.len()];
         from.read_exact(&mut magic)?;
         if magic != *MAGIC {

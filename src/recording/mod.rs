@@ -195,6 +195,21 @@ impl Recording {
         Batches::of_definitions(self)
     }
 
+    /// The calls alone, without their waits. Their files are opened now: a process that may not open them any more can read
+    /// them.
+    ///
+    /// # Errors
+    /// If a file cannot be opened.
+    pub fn calls(&self) -> io::Result<Batches> {
+        Batches::of_calls(self)
+    }
+
+    /// How many files [`Self::calls`] opens, at most.
+    #[must_use]
+    pub fn segments(&self) -> usize {
+        self.segments.len()
+    }
+
     /// The exact counters, as one snapshot for the start and one for each second.
     #[must_use]
     pub fn seconds(&self) -> Seconds {

@@ -1,8 +1,8 @@
 //! Reads the tables of a recording, in the order of time.
 
 use std::fs::File;
-use std::io::{self, Read};
-use std::path::Path;
+use std::io::{self, Read, Seek};
+use std::path::PathBuf;
 
 use crate::model::record::{AsyncCall, Call, Fault, Folder, Lost, Mark, OpenFile, Records, Request, Sleep, Thread};
 use crate::model::recording::SegmentFile;
@@ -30,6 +30,8 @@ pub struct Batches {
     tables: Vec<Box<dyn Cursor>>,
     /// Only definitions are read.
     only_definitions: bool,
+    /// The files of calls by segment, if only calls are read.
+    only_calls: Option<Vec<Option<File>>>,
     unneeded: &'static [Unneeded],
 }
 
@@ -41,6 +43,7 @@ impl Batches {
             next: 0,
             tables: Vec::new(),
             only_definitions: false,
+            only_calls: None,
             unneeded: &[],
         }
     }
@@ -50,6 +53,21 @@ impl Batches {
             only_definitions: true,
             ..Self::of(recording, 0, u64::MAX)
         }
+    }
+
+    pub(super) fn of_calls(recording: &Recording) -> io::Result<Self> {
+        let mut files = Vec::with_capacity(recording.segments.len());
+        for segment in &recording.segments {
+            files.push(match File::open(path::<Call>(recording, segment)) {
+                Ok(file) => Some(file),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                Err(error) => return Err(error),
+            });
+        }
+        Ok(Self {
+            only_calls: Some(files),
+            ..Self::of(recording, 0, u64::MAX)
+        })
     }
 
     /// Without these tables.
@@ -72,8 +90,14 @@ impl Batches {
                     recording: &self.recording,
                     segment,
                 };
-                self.tables = open.definitions();
-                if !self.only_definitions {
+                self.tables = if let Some(files) = &mut self.only_calls {
+                    let file = files.get_mut(self.next - 1).and_then(Option::take);
+                    let rows = file.map(|file| Rows::of(open.recording, open.segment, Ok(file)));
+                    rows.map(|rows| calls(rows, None)).into_iter().collect()
+                } else {
+                    open.definitions()
+                };
+                if !self.only_definitions && self.only_calls.is_none() {
                     self.tables.extend(open.records(self.unneeded));
                 }
                 return true;
@@ -129,13 +153,8 @@ impl Open<'_> {
 
     fn records(&self, unneeded: &[Unneeded]) -> Vec<Box<dyn Cursor>> {
         let is_needed = |table| !unneeded.contains(&table);
-        let mut tables: Vec<Box<dyn Cursor>> = vec![Box::new(Calls {
-            waits: is_needed(Unneeded::Waits).then(|| self.rows()),
-            rows: self.rows(),
-            batch: None,
-            waiting: Vec::new().into_iter(),
-            behind: 0,
-        })];
+        let waits = is_needed(Unneeded::Waits).then(|| self.rows());
+        let mut tables: Vec<Box<dyn Cursor>> = vec![calls(self.rows(), waits)];
         if is_needed(Unneeded::Requests) {
             tables.push(self.table::<Request>(false, |records| &mut records.requests));
         }
@@ -182,10 +201,19 @@ pub struct Rows<R> {
     rows: std::marker::PhantomData<R>,
 }
 
+/// Where a segment has a table.
+fn path<R: Table>(recording: &Recording, segment: &SegmentFolder) -> PathBuf {
+    let folder = recording.folder.join(&segment.name);
+    folder.join(format!("{}.arrow", R::NAME))
+}
+
 impl<R: Table> Rows<R> {
     pub(super) fn open(recording: &Recording, segment: &SegmentFolder) -> Self {
+        Self::of(recording, segment, File::open(path::<R>(recording, segment)))
+    }
+
+    fn of(recording: &Recording, segment: &SegmentFolder, file: io::Result<File>) -> Self {
         let file_name = format!("{}.arrow", R::NAME);
-        let path = recording.folder.join(&segment.name).join(&file_name);
         let summary = segment.summary.as_ref();
         let known = summary.and_then(|summary| summary.files.get(&file_name));
         let mut rows = Self {
@@ -197,23 +225,27 @@ impl<R: Table> Rows<R> {
             is_damaged: false,
             rows: std::marker::PhantomData,
         };
-        match (known, summary.is_some()) {
-            (Some(known), _) => {
-                if let Err(what) = check(&path, known) {
+        let file = match (known, summary.is_some()) {
+            (Some(known), _) => match file
+                .map_err(|error| error.to_string())
+                .and_then(|file| checked(file, known))
+            {
+                Ok(file) => Ok(file),
+                Err(what) => {
                     rows.damaged(format!("{what}: its {} rows are left out", known.rows));
                     return rows;
                 }
-            }
+            },
             (None, true) => {
                 // A complete segment without this table, unless its summary is damaged.
-                if path.exists() {
+                if file.is_ok() {
                     rows.damaged(format!("it is not in {SEGMENT}: it is left out"));
                 }
                 return rows;
             }
-            (None, false) => {}
-        }
-        match TableFile::open(&path) {
+            (None, false) => file,
+        };
+        match file.map_err(Stop::from).and_then(TableFile::open) {
             Ok(file) => rows.keep(file),
             Err(Stop::Missing) => {}
             // What a writer that was killed left.
@@ -274,9 +306,8 @@ impl<R: Table> Rows<R> {
     }
 }
 
-/// Compares a complete file with its segment's summary.
-fn check(path: &Path, known: &SegmentFile) -> Result<(), String> {
-    let mut file = File::open(path).map_err(|error| error.to_string())?;
+/// A complete file that is as its segment's summary says, at its start.
+fn checked(mut file: File, known: &SegmentFile) -> Result<File, String> {
     let (mut bytes, mut crc) = (0_u64, 0);
     let mut part = vec![0; 256 << 10];
     loop {
@@ -296,7 +327,8 @@ fn check(path: &Path, known: &SegmentFile) -> Result<(), String> {
     if crc != known.crc32c {
         return Err("its checksum is wrong".to_owned());
     }
-    Ok(())
+    file.rewind().map_err(|error| error.to_string())?;
+    Ok(file)
 }
 
 /// A table, at some batch.
@@ -345,6 +377,17 @@ impl<R: Table> Cursor for Plain<R> {
     fn is_definition(&self) -> bool {
         self.is_definition
     }
+}
+
+/// The table of calls.
+fn calls(rows: Rows<Call>, waits: Option<Rows<Wait>>) -> Box<dyn Cursor> {
+    Box::new(Calls {
+        rows,
+        batch: None,
+        waits,
+        waiting: Vec::new().into_iter(),
+        behind: 0,
+    })
 }
 
 /// The table of calls, with their waits from another one.

@@ -1,13 +1,16 @@
 //! Replay: which calls of a recording are made again, on which files, in which order and when; and how what they return
 //! compares. Pure: [`crate::playback`] makes the calls.
 //!
-//! [`load`] learns from a recording what has to be known before its calls are followed, [`simulate`] follows what they do to names, sizes and positions,
-//! [`order`] finds out which of them wait for which, and [`plan`] is what results.
+//! A recording is gone through three times, so that its calls are never held as a whole: [`load`] learns what has to be known
+//! before they are followed; [`plan()`] finds out what must be prepared and what all of them need; [`windows`] makes them, some
+//! at a time, while they are replayed. [`simulate`] follows what they do to names, sizes and positions, and [`order`] finds
+//! out which of them wait for which.
 
 pub mod does;
 pub mod flags;
 mod in_order;
 pub mod load;
+mod making;
 pub mod order;
 pub mod path;
 pub mod plan;
@@ -15,6 +18,7 @@ pub mod ranges;
 pub mod results;
 mod simulate;
 pub mod tree;
+pub mod windows;
 pub mod working;
 
 #[cfg(test)]
@@ -22,8 +26,10 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 
+use self::does::Does;
 use self::load::{Loaded, Span};
-use self::order::{Order, Ordering, Resource, Timed};
+use self::making::Making;
+use self::order::Order;
 use self::path::{Mounts, Roots};
 use self::plan::{Action, NONE, Plan, Thread};
 use self::simulate::{Simulation, Step};
@@ -58,111 +64,111 @@ pub fn plan(
         .mounts
         .iter()
         .map(|mount| (mount.point.as_str(), mount.file_system.as_str()));
-    let mut simulation = Simulation::new(&loaded, roots, Mounts::new(mounts), &meta.machine);
-    let lanes = lanes(&loaded.spans)?;
-    let mut plan = Plan {
-        recorded: loaded.recorded,
-        not_selected: loaded.not_selected,
-        asynchronous: loaded.asynchronous,
-        faults: loaded.faults,
-        lost: loaded.lost.clone(),
-        has_classes: loaded.has_classes,
-        ..Plan::default()
+    let mut making = Making {
+        lanes: lanes(&loaded.spans)?,
+        loaded,
+        roots: roots.clone(),
+        mounts: Mounts::new(mounts),
+        machine: meta.machine.clone(),
+        order,
+        start_ns: 0,
     };
-    plan.threads
-        .resize_with(lanes.values().max().map_or(0, |lane| lane + 1), Thread::default);
-    let mut ordering = Ordering::default();
-    let mut open = OpenAtOnce::default();
-    let mut start_ns = None;
-    for call in loaded.calls(batches) {
-        let Some(mut step) = simulation.step(&call) else {
-            continue;
-        };
-        if order == Order::Threads {
-            at_recorded_offset(&mut step);
+    let mut simulation = making.simulation();
+    let mut survey = Survey::default();
+    for call in making.loaded.calls(batches) {
+        if let Some(step) = making.step(&mut simulation, &call) {
+            survey.add(&step, making.lane(step.tid));
         }
-        let start_ns = *start_ns.get_or_insert(step.begin_ns);
-        let lane = lanes[&step.tid];
-        let thread = &mut plan.threads[lane];
-        if thread.actions.is_empty() {
+    }
+    let (prepared, needed) = (simulation.prepared(), simulation.needed(root_count));
+    let most_open = survey.open.most(&simulation.files);
+    let Simulation {
+        files,
+        spots,
+        texts,
+        made,
+        mut left_out,
+        ..
+    } = simulation;
+    for (op, calls) in &making.loaded.under_way {
+        *left_out.entry((*op, does::Why::UnderWay)).or_default() += calls;
+    }
+    let start_ns = survey.start_ns.ok_or(Impossible::Nothing)?;
+    let (threads, lanes) = without_idle(survey.threads, &making.lanes);
+    (making.start_ns, making.lanes) = (start_ns, lanes);
+    Ok(Plan {
+        threads,
+        files,
+        spots,
+        texts,
+        prepared,
+        made: made.into_iter().collect(),
+        needed,
+        most_open,
+        changes_of_owners: survey.changes_of_owners,
+        span_ns: survey.end_ns - start_ns,
+        left_out,
+        recorded: making.loaded.recorded,
+        not_selected: making.loaded.not_selected,
+        asynchronous: making.loaded.asynchronous,
+        faults: making.loaded.faults,
+        lost: making.loaded.lost.clone(),
+        has_classes: making.loaded.has_classes,
+        making,
+    })
+}
+
+/// What the calls of a plan have in common, and how many there are.
+#[derive(Default)]
+struct Survey {
+    threads: Vec<Thread>,
+    open: OpenAtOnce,
+    /// When the first call began, and the last one ended.
+    start_ns: Option<u64>,
+    end_ns: u64,
+    changes_of_owners: usize,
+}
+
+impl Survey {
+    /// Adds the next call.
+    fn add(&mut self, step: &Step, lane: usize) {
+        let action = &step.action;
+        self.start_ns.get_or_insert(step.begin_ns);
+        self.end_ns = self.end_ns.max(step.end_ns);
+        self.open.uses(action);
+        self.changes_of_owners += usize::from(matches!(action.does, Does::Chown | Does::Fchown));
+        if self.threads.len() <= lane {
+            self.threads.resize_with(lane + 1, Thread::default);
+        }
+        let thread = &mut self.threads[lane];
+        if thread.calls == 0 {
             thread.tid = step.tid;
         }
-        let number = thread.actions.len();
-        let mut action = step.action;
-        action.begin_ns = step.begin_ns - start_ns;
-        action.took_ns = step.end_ns - step.begin_ns;
-        open.uses(&action);
-        thread.actions.push(action);
-        let timed = Timed {
-            thread: lane as u32,
-            number: number as u32,
-            begin_ns: step.begin_ns,
-            end_ns: step.end_ns,
+        thread.calls += 1;
+        let largest = match () {
+            () if action.does.reads() => &mut thread.largest_read,
+            () if action.does.writes() => &mut thread.largest_write,
+            () => return,
         };
-        let edges = ordering.edges(timed, &uses(step.uses, order));
-        plan.add_edges(lane, number, edges);
-    }
-    drop(ordering);
-    plan.leave_out_idle_threads();
-    plan.prepared = simulation.prepared();
-    plan.needed = simulation.needed(root_count);
-    plan.most_open = open.most(&simulation.files);
-    plan.left_out = simulation.left_out;
-    for (op, calls) in &loaded.under_way {
-        *plan.left_out.entry((*op, does::Why::UnderWay)).or_default() += calls;
-    }
-    (plan.files, plan.spots, plan.texts) = (simulation.files, simulation.spots, simulation.texts);
-    plan.made = simulation.made.into_iter().collect();
-    if plan.calls() == 0 {
-        Err(Impossible::Nothing)
-    } else {
-        Ok(plan)
+        *largest = action.size.max(*largest);
     }
 }
 
-/// What decides the order of a call.
-fn uses(uses: Vec<(Resource, bool)>, order: Order) -> Vec<(Resource, bool)> {
-    let mut uses = match order {
-        Order::Total => vec![(Resource::All, true)],
-        // An open file has to be open.
-        Order::Threads => uses
-            .into_iter()
-            .filter(|(of, _)| matches!(of, Resource::Open(_)))
-            .collect(),
-        Order::Files => uses,
-    };
-    uses.sort_by_key(|(resource, is_exclusive)| (key(*resource), !*is_exclusive));
-    uses.dedup_by_key(|(resource, _)| *resource);
-    uses
-}
-
-fn key(resource: Resource) -> (u8, u32, u64) {
-    match resource {
-        Resource::Open(file) => (0, file, 0),
-        Resource::Size(node) => (1, node, 0),
-        Resource::Block(node, block) => (2, node, block),
-        Resource::Name(slot) => (3, slot, 0),
-        Resource::All => (4, 0, 0),
-    }
-}
-
-/// Reads and writes at the position of a file become ones at the offset where they were in the recording.
-fn at_recorded_offset(step: &mut Step) {
-    use does::Does;
-    let positional = match step.action.does {
-        Does::Read => Does::Pread,
-        Does::Readv => Does::Preadv,
-        Does::Write => Does::Pwrite,
-        Does::Writev => Does::Pwritev,
-        _ => return,
-    };
-    step.action.does = positional;
-    step.action.seeks = false;
-    for (resource, is_exclusive) in &mut step.uses {
-        if matches!(resource, Resource::Open(_)) {
-            *is_exclusive = false;
-        }
-    }
+/// Threads that have calls, and which of them makes those of each recorded one.
+fn without_idle(threads: Vec<Thread>, lanes: &HashMap<u32, usize>) -> (Vec<Thread>, HashMap<u32, usize>) {
+    let mut left = 0;
+    let numbers: Vec<Option<usize>> = threads
+        .iter()
+        .map(|thread| {
+            left += usize::from(thread.calls > 0);
+            (thread.calls > 0).then(|| left - 1)
+        })
+        .collect();
+    let renumbered = lanes
+        .iter()
+        .filter_map(|(tid, lane)| Some((*tid, numbers.get(*lane).copied().flatten()?)));
+    let lanes = renumbered.collect();
+    (threads.into_iter().filter(|thread| thread.calls > 0).collect(), lanes)
 }
 
 /// Which thread of the replay makes the calls of each recorded one. Beyond [`MOST_THREADS`], recorded threads that never

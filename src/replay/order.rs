@@ -85,6 +85,19 @@ impl Ordering {
         self.reduced(call.thread, edges)
     }
 
+    /// Forgets calls that nothing has to wait for any more: of each thread, all before this number.
+    pub fn forget(&mut self, before: &[u32]) {
+        let is_made = |thread: u32, number: u32| before.get(thread as usize).is_some_and(|end| number < *end);
+        self.entries.retain(|_, entries| {
+            entries.exclusive.retain(|call| !is_made(call.thread, call.number));
+            entries.shared.retain(|call| !is_made(call.thread, call.numbers[1]));
+            !entries.exclusive.is_empty() || !entries.shared.is_empty()
+        });
+        for made in &mut self.made {
+            made.retain(|thread, number| !is_made(*thread, *number));
+        }
+    }
+
     /// The last call of each thread, without those that an earlier call of this thread waited for.
     fn reduced(&mut self, thread: u32, mut edges: Vec<Edge>) -> Vec<Edge> {
         if edges.is_empty() {

@@ -1,12 +1,16 @@
-//! The plan of a replay: what is prepared, which calls each thread makes, when, and after which others.
+//! The plan of a replay: what is prepared, how many calls each thread makes, and what all of them need. The calls
+//! themselves are made [window](Plan::windows) by window.
 
 use std::collections::BTreeMap;
 
 use super::does::{Does, Why};
+use super::load::Recorded;
+use super::making::Making;
 use super::order::Edge;
 use super::path::Spot;
+use super::windows::Windows;
 use crate::model::ids::Op;
-use crate::model::record::Kind;
+use crate::model::record::{Kind, Records};
 
 /// No file, path or text.
 pub const NONE: u32 = u32::MAX;
@@ -34,7 +38,7 @@ pub struct Action {
     pub spot: u32,
     /// Of a symbolic link, the index of its text.
     pub spot2: u32,
-    edges: (u32, u16),
+    pub(super) edges: (u32, u16),
 }
 
 /// A thread of a replay.
@@ -42,7 +46,47 @@ pub struct Action {
 pub struct Thread {
     /// The recorded thread; of several that never overlapped, the first one.
     pub tid: u32,
+    pub calls: u32,
+    /// Bytes of the largest read and write.
+    pub largest_read: u64,
+    pub largest_write: u64,
+}
+
+/// Calls of a thread that follow each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    pub thread: u32,
     pub actions: Vec<Action>,
+    edges: Vec<Edge>,
+}
+
+impl Part {
+    /// Without calls.
+    #[must_use]
+    pub fn new(thread: u32) -> Self {
+        Self {
+            thread,
+            actions: Vec::new(),
+            edges: Vec::new(),
+        }
+    }
+
+    /// Adds the next call, and those that it waits for.
+    pub(super) fn add(&mut self, mut action: Action, edges: Vec<Edge>) {
+        let from = u32::try_from(self.edges.len()).unwrap_or(u32::MAX);
+        let count = u16::try_from(edges.len()).unwrap_or(u16::MAX);
+        action.edges = (from, count);
+        self.edges.extend(edges.into_iter().take(usize::from(count)));
+        self.actions.push(action);
+    }
+
+    /// The calls that this one waits for.
+    #[must_use]
+    pub fn edges_of(&self, action: &Action) -> &[Edge] {
+        let (from, count) = action.edges;
+        let from = from as usize;
+        self.edges.get(from..from + usize::from(count)).unwrap_or_default()
+    }
 }
 
 /// An open file of a replay.
@@ -88,7 +132,7 @@ pub enum What {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Plan {
     pub threads: Vec<Thread>,
     pub files: Vec<Opened>,
@@ -112,74 +156,26 @@ pub struct Plan {
     pub lost: BTreeMap<Kind, u64>,
     /// The recording says which reads came from the page cache.
     pub has_classes: bool,
-    pub(super) edges: Vec<Edge>,
+    /// Nanoseconds from the first begin to the last end of a call.
+    pub span_ns: u64,
+    /// Calls that change owners.
+    pub changes_of_owners: usize,
+    pub(super) making: Making,
 }
 
 impl Plan {
-    /// The calls that this one waits for.
-    #[must_use]
-    pub fn edges_of(&self, action: &Action) -> &[Edge] {
-        let (from, count) = action.edges;
-        let from = from as usize;
-        self.edges.get(from..from + usize::from(count)).unwrap_or_default()
-    }
-
     /// All calls that are replayed.
     #[must_use]
     pub fn calls(&self) -> u64 {
-        self.threads.iter().map(|thread| thread.actions.len() as u64).sum()
+        self.threads.iter().map(|thread| u64::from(thread.calls)).sum()
     }
 
-    /// Calls that change owners.
-    #[must_use]
-    pub fn changes_of_owners(&self) -> usize {
-        let actions = self.threads.iter().flat_map(|thread| &thread.actions);
-        actions
-            .filter(|action| matches!(action.does, Does::Chown | Does::Fchown))
-            .count()
-    }
-
-    /// Nanoseconds from the first begin to the last end of a call.
-    #[must_use]
-    pub fn span_ns(&self) -> u64 {
-        let actions = self.threads.iter().flat_map(|thread| &thread.actions);
-        actions
-            .map(|action| action.begin_ns.saturating_add(action.took_ns))
-            .max()
-            .unwrap_or(0)
-    }
-
-    /// Removes threads without calls; no call waits for one of theirs.
-    pub(super) fn leave_out_idle_threads(&mut self) {
-        let mut left = 0;
-        let numbers: Vec<u32> = self
-            .threads
-            .iter()
-            .map(|thread| {
-                left += u32::from(!thread.actions.is_empty());
-                left.saturating_sub(1)
-            })
-            .collect();
-        if left as usize == self.threads.len() {
-            return;
-        }
-        self.threads.retain(|thread| !thread.actions.is_empty());
-        for edge in &mut self.edges {
-            edge.thread = numbers[edge.thread as usize];
-        }
-    }
-
-    pub(super) fn add_edges(&mut self, thread: usize, number: usize, edges: Vec<Edge>) {
-        let from = u32::try_from(self.edges.len()).unwrap_or(u32::MAX);
-        let count = u16::try_from(edges.len()).unwrap_or(u16::MAX);
-        self.edges.extend(edges.into_iter().take(usize::from(count)));
-        if let Some(action) = self
-            .threads
-            .get_mut(thread)
-            .and_then(|thread| thread.actions.get_mut(number))
-        {
-            action.edges = (from, count);
-        }
+    /// The calls themselves, window by window. `batches` are those that the plan was made of, which are read again.
+    pub fn windows<'a, B>(&'a self, batches: B) -> Windows<'a, impl Iterator<Item = Recorded> + use<'a, B>>
+    where
+        B: Iterator<Item = Records>,
+    {
+        Windows::new(&self.making, self.threads.len(), self.making.loaded.calls(batches))
     }
 }
 

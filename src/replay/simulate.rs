@@ -67,10 +67,12 @@ pub(super) struct Step {
 
 pub(super) struct Simulation<'a> {
     roots: &'a Roots,
-    mounts: Mounts,
+    mounts: &'a Mounts,
     machine: &'a str,
     loaded: &'a Loaded,
     working: Working,
+    /// What is read and written of each file is followed, which decides what is prepared.
+    has_ranges: bool,
     pub tree: Tree,
     open: HashMap<FileNumber, Following>,
     /// By device and inode.
@@ -91,13 +93,14 @@ struct Looked {
 }
 
 impl<'a> Simulation<'a> {
-    pub fn new(loaded: &'a Loaded, roots: &'a Roots, mounts: Mounts, machine: &'a str) -> Self {
+    pub fn new(loaded: &'a Loaded, roots: &'a Roots, mounts: &'a Mounts, machine: &'a str) -> Self {
         Self {
             roots,
             mounts,
             machine,
             loaded,
             working: loaded.working.clone(),
+            has_ranges: true,
             tree: Tree::default(),
             open: HashMap::new(),
             inodes: HashMap::new(),
@@ -107,6 +110,14 @@ impl<'a> Simulation<'a> {
             texts: Vec::new(),
             made: BTreeSet::new(),
             left_out: BTreeMap::new(),
+        }
+    }
+
+    /// Does not find out what must be prepared.
+    pub fn without_ranges(self) -> Self {
+        Self {
+            has_ranges: false,
+            ..self
         }
     }
 
@@ -568,6 +579,7 @@ impl<'a> Simulation<'a> {
 
     /// Follows the size of a file, and what of it is read before it is written. Returns whether the call changes the size.
     fn changes_size(&mut self, node: NodeId, call: &Recorded, action: &Action) -> bool {
+        let has_ranges = self.has_ranges;
         let node = self.tree.node_mut(node);
         let moved = call.value.max(0).unsigned_abs();
         let from = call.offset.unwrap_or(node.size);
@@ -575,7 +587,8 @@ impl<'a> Simulation<'a> {
         match action.does {
             what if what.reads() => {
                 if node.first.is_some() && call.offset.is_some() && to <= LARGEST {
-                    for (from, to) in node.written.missing(from, to) {
+                    let missing = has_ranges.then(|| node.written.missing(from, to));
+                    for (from, to) in missing.into_iter().flatten() {
                         node.start.reads(from, to, call.is_cached);
                     }
                     // A write that extended it was lost.
@@ -591,7 +604,9 @@ impl<'a> Simulation<'a> {
                     return false;
                 }
                 node.is_changed = true;
-                node.written.add(from, to);
+                if has_ranges {
+                    node.written.add(from, to);
+                }
                 let extends = to > node.size;
                 node.grown = node.grown.saturating_add(moved.min(to.saturating_sub(node.size)));
                 node.size = node.size.max(to);
@@ -754,7 +769,10 @@ impl<'a> Simulation<'a> {
 
     /// What is below a directory has been made below its new name.
     fn moved(&mut self, node: NodeId) {
-        for slot in self.tree.below(node) {
+        let mut slots = self.tree.below(node);
+        // In the same order whenever calls are followed.
+        slots.sort_unstable();
+        for slot in slots {
             if let Some(path) = self.tree.path_now(slot) {
                 let spot = self.spot(&path);
                 self.made.insert(spot);

@@ -6,7 +6,8 @@ use super::does::{Does, Why};
 use super::load::{Loaded, Selection};
 use super::order::{Edge, Order};
 use super::path::{Roots, canonical};
-use super::plan::{Plan, What};
+use super::plan::{Action, Plan, What};
+use super::windows::Window;
 use super::{Impossible, MOST_THREADS, flags, plan};
 use crate::fuzz;
 use crate::model::ids::{Family, Op, PathKind, ReadClass};
@@ -89,19 +90,73 @@ impl Made {
         Some(self.records.clone()).into_iter()
     }
 
-    fn plan_as(&self, selection: Selection, order: Order) -> Result<Plan, Impossible> {
-        plan(
-            self.loaded(selection),
-            self.again(),
-            &Meta::default(),
-            &Roots::default(),
-            1,
-            order,
-        )
+    fn plan_as(&self, selection: Selection, order: Order) -> Result<Whole, Impossible> {
+        self.plan_of(self.loaded(selection), &Meta::default(), &Roots::default(), 1, order)
     }
 
-    fn plan(&self) -> Plan {
+    fn plan_of(
+        &self,
+        loaded: Loaded,
+        meta: &Meta,
+        roots: &Roots,
+        root_count: usize,
+        order: Order,
+    ) -> Result<Whole, Impossible> {
+        let plan = plan(loaded, self.again(), meta, roots, root_count, order)?;
+        Ok(Whole::new(plan, self, usize::MAX))
+    }
+
+    fn plan(&self) -> Whole {
         self.plan_as(Selection::default(), Order::Files).unwrap()
+    }
+}
+
+/// A plan with all its calls, by thread.
+#[derive(Debug)]
+struct Whole {
+    plan: Plan,
+    actions: Vec<Vec<Action>>,
+    edges: Vec<Vec<Vec<Edge>>>,
+    /// The window of each call.
+    windows: Vec<Vec<usize>>,
+    /// Of each window: the calls of each thread that are made before it.
+    after: Vec<Vec<u32>>,
+}
+
+impl Whole {
+    /// With windows of so many calls.
+    fn new(plan: Plan, made_of: &Made, window: usize) -> Self {
+        let mut whole = Self {
+            actions: vec![Vec::new(); plan.threads.len()],
+            edges: vec![Vec::new(); plan.threads.len()],
+            windows: vec![Vec::new(); plan.threads.len()],
+            after: Vec::new(),
+            plan,
+        };
+        for Window { after, parts } in whole.plan.windows(made_of.again()).of(window) {
+            for part in parts {
+                let thread = part.thread as usize;
+                for action in &part.actions {
+                    whole.edges[thread].push(part.edges_of(action).to_vec());
+                    whole.windows[thread].push(whole.after.len());
+                    // Where a part has the edges is its own affair.
+                    whole.actions[thread].push(Action {
+                        edges: (0, 0),
+                        ..*action
+                    });
+                }
+            }
+            whole.after.push(after);
+        }
+        whole
+    }
+}
+
+impl std::ops::Deref for Whole {
+    type Target = Plan;
+
+    fn deref(&self) -> &Plan {
+        &self.plan
     }
 }
 
@@ -160,23 +215,16 @@ fn made(plan: &Plan) -> Vec<&str> {
         .collect()
 }
 
-fn does(plan: &Plan) -> Vec<Does> {
-    plan.threads
-        .iter()
-        .flat_map(|thread| &thread.actions)
-        .map(|action| action.does)
-        .collect()
+fn does(plan: &Whole) -> Vec<Does> {
+    plan.actions.iter().flatten().map(|action| action.does).collect()
 }
 
-/// The threads of all edges, by thread and call.
-fn edges(plan: &Plan) -> Vec<(usize, usize, Vec<Edge>)> {
+/// All edges, by thread and call.
+fn edges(plan: &Whole) -> Vec<(usize, usize, Vec<Edge>)> {
     let mut all = Vec::new();
-    for (thread, of) in plan.threads.iter().enumerate() {
-        for (number, action) in of.actions.iter().enumerate() {
-            let edges = plan.edges_of(action);
-            if !edges.is_empty() {
-                all.push((thread, number, edges.to_vec()));
-            }
+    for (thread, of) in plan.edges.iter().enumerate() {
+        for (number, edges) in of.iter().enumerate().filter(|(_, edges)| !edges.is_empty()) {
+            all.push((thread, number, edges.clone()));
         }
     }
     all
@@ -271,7 +319,7 @@ fn a_file_that_was_open_before_is_opened_with_its_position() {
     let plan = made_of.plan();
     assert_eq!(plan.files[0].found, Some(2));
     assert_eq!(plan.files[0].position, 4096);
-    let seeks: Vec<bool> = plan.threads[0].actions.iter().map(|action| action.seeks).collect();
+    let seeks: Vec<bool> = plan.actions[0].iter().map(|action| action.seeks).collect();
     assert_eq!(seeks, [false, false, true]);
     assert_eq!(plan.most_open, 1);
 }
@@ -286,8 +334,7 @@ fn a_recorded_seek_moves_the_position_and_descriptors_need_nothing() {
     made_of.on_file(1, Op::Lseek, -22, 5);
     made_of.at(1, Op::Read, 5, 4106, 10);
     let plan = made_of.plan();
-    let actions: Vec<_> = plan.threads[0]
-        .actions
+    let actions: Vec<_> = plan.actions[0]
         .iter()
         .map(|action| (action.does, action.seeks))
         .collect();
@@ -299,8 +346,7 @@ fn a_recorded_seek_moves_the_position_and_descriptors_need_nothing() {
         (Does::Read, false),
     ];
     assert_eq!(actions, expected);
-    let to: Vec<i64> = plan.threads[0]
-        .actions
+    let to: Vec<i64> = plan.actions[0]
         .iter()
         .map(|action| action.offset.cast_signed())
         .collect();
@@ -391,11 +437,13 @@ fn owners_are_changed_if_they_are_selected() {
     loaded.take(made_of.records.clone());
     loaded.finish();
     let roots = Roots::default();
-    let plan = plan(loaded, made_of.again(), &Meta::default(), &roots, 1, Order::Files).unwrap();
-    let actions = plan.threads[0].actions.iter();
+    let plan = made_of
+        .plan_of(loaded, &Meta::default(), &roots, 1, Order::Files)
+        .unwrap();
+    let actions = plan.actions[0].iter();
     let changes: Vec<(Does, u64)> = actions.map(|action| (action.does, action.offset)).skip(1).collect();
     assert_eq!(changes, [(Does::Chown, 7 << 32 | 9), (Does::Fchown, 8)]);
-    assert_eq!(plan.changes_of_owners(), 2);
+    assert_eq!(plan.changes_of_owners, 2);
 }
 
 #[test]
@@ -531,15 +579,15 @@ fn mapped_directories_are_made_elsewhere() {
     let mut made_of = Made::default();
     made_of.open(1, "/srv/db/a", 0, file(5, 512));
     let roots = Roots::new(vec![canonical("/srv/db").unwrap()]);
-    let plan = plan(
-        made_of.loaded(Selection::default()),
-        made_of.again(),
-        &Meta::default(),
-        &roots,
-        2,
-        Order::Files,
-    )
-    .unwrap();
+    let plan = made_of
+        .plan_of(
+            made_of.loaded(Selection::default()),
+            &Meta::default(),
+            &roots,
+            2,
+            Order::Files,
+        )
+        .unwrap();
     let spots: Vec<(u32, &str)> = plan
         .spots
         .iter()
@@ -563,15 +611,15 @@ fn the_mounts_of_the_recorded_machine_decide_what_keeps_data() {
         mounts: vec![mount("/", "ext4"), mount("/strange", "proc")],
         ..Meta::default()
     };
-    let plan = plan(
-        made_of.loaded(Selection::default()),
-        made_of.again(),
-        &meta,
-        &Roots::default(),
-        1,
-        Order::Files,
-    )
-    .unwrap();
+    let plan = made_of
+        .plan_of(
+            made_of.loaded(Selection::default()),
+            &meta,
+            &Roots::default(),
+            1,
+            Order::Files,
+        )
+        .unwrap();
     assert_eq!(prepared(&plan), ["proc/", "proc/a 0"]);
 }
 
@@ -591,6 +639,72 @@ fn more_threads_than_a_replay_may_have_share_some() {
         .for_each(|call| (call.begin_ns, call.end_ns) = (5, Some(6)));
     let why = made_of.plan_as(Selection::default(), Order::Files).unwrap_err();
     assert_eq!(why, Impossible::Threads(many as usize));
+}
+
+/// Thread 1 makes calls that follow each other, and thread 2 one that begins with the first of them and takes as long as so
+/// many.
+fn beside_a_long_one(calls: u64) -> Whole {
+    let mut made_of = Made::default();
+    made_of.define("/a", file(5, 1 << 20));
+    for _ in 0..9 {
+        made_of.at(1, Op::Write, 5, 0, 4096);
+    }
+    let long = made_of.at(2, Op::Fsync, 5, 0, 0);
+    (long.begin_ns, long.end_ns) = (110, Some(100 + calls * 100));
+    let plan = made_of.plan_as(Selection::default(), Order::Files).unwrap().plan;
+    Whole::new(plan, &made_of, 2)
+}
+
+#[test]
+fn a_window_comes_after_what_had_ended_two_windows_before() {
+    let plan = beside_a_long_one(1);
+    assert_eq!(plan.windows, [vec![0, 1, 1, 2, 2, 3, 3, 4, 4], vec![0]]);
+    assert_eq!(plan.after, [[0, 0], [0, 0], [1, 1], [3, 1], [5, 1]]);
+    // What overlapped is free to overlap, however many calls others make meanwhile.
+    let plan = beside_a_long_one(6);
+    assert_eq!(plan.after, [[0, 0], [0, 0], [1, 0], [3, 0], [5, 1]]);
+}
+
+#[test]
+fn edges_lead_across_the_borders_of_windows() {
+    let mut made_of = Made::default();
+    made_of.open(1, "/a", 2, file(5, 1 << 20));
+    made_of.at(2, Op::Write, 5, 0, 4096);
+    // It begins at the end, and uses what was opened windows before.
+    made_of.at(1, Op::Write, 5, 4096, 4096);
+    made_of.at(3, Op::Write, 5, 8192, 4096);
+    let plan = made_of.plan_as(Selection::default(), Order::Files).unwrap().plan;
+    let plan = Whole::new(plan, &made_of, 1);
+    assert_eq!(plan.windows, [vec![0, 2], vec![1], vec![3]]);
+    let edge = |thread, number| Edge { thread, number };
+    assert_eq!(
+        edges(&plan),
+        [
+            (0, 1, vec![edge(1, 0)]),
+            (1, 0, vec![edge(0, 0)]),
+            (2, 0, vec![edge(0, 1)]),
+        ]
+    );
+    assert_eq!((plan.files.len(), plan.actions[2][0].file), (1, 0));
+}
+
+#[test]
+fn paths_are_those_that_were_planned() {
+    let mut made_of = Made::default();
+    let below = |folder: &str| (0..30).map(|at| format!("{folder}/{at}")).collect::<Vec<_>>();
+    for path in below("/a") {
+        made_of.on_path(1, Op::Stat, 0, &path);
+    }
+    let rename = made_of.on_path(1, Op::Rename, 0, "/a");
+    rename.paths.as_mut().unwrap().second = Some(given("/b"));
+    for path in below("/b") {
+        made_of.on_path(1, Op::Stat, 0, &path);
+    }
+    let plan = made_of.plan();
+    let spots = plan.actions[0].iter().map(|action| action.spot as usize);
+    let paths: Vec<String> = spots.map(|spot| format!("/{}", plan.spots[spot].inside)).collect();
+    let expected = [below("/a"), vec!["/a".to_owned()], below("/b")].concat();
+    assert_eq!(paths, expected);
 }
 
 /// Any call on some of few paths and files.
@@ -667,15 +781,44 @@ proptest! {
                     prop_assert!(!text.starts_with('/'), "{}", text);
                 }
                 // Only earlier calls are waited for, so that none waits for ever.
-                for (thread, of) in plan.threads.iter().enumerate() {
-                    for action in &of.actions {
-                        for edge in plan.edges_of(action) {
-                            let before = &plan.threads[edge.thread as usize].actions[edge.number as usize];
+                for (thread, of) in plan.actions.iter().enumerate() {
+                    prop_assert_eq!(of.len(), plan.threads[thread].calls as usize);
+                    for (action, edges) in of.iter().zip(&plan.edges[thread]) {
+                        for edge in edges {
+                            let before = &plan.actions[edge.thread as usize][edge.number as usize];
                             prop_assert!(edge.thread as usize != thread);
                             prop_assert!(before.begin_ns + before.took_ns <= action.begin_ns);
                         }
                     }
                 }
+            }
+        }
+    }
+    /// Nothing is missing but edges to calls that have been made before the window.
+    #[test]
+    fn windows_have_the_calls_and_edges_of_the_whole_plan(
+        calls in proptest::collection::vec(any_call(), 1..60), order in 0..3_usize, held in 1..9_usize, window in 1..9_usize,
+    ) {
+        let mut made_of = Made::default();
+        made_of.define("/a/b", file(1, 5000));
+        made_of.define("/a", folder(2));
+        made_of.records.calls = calls;
+        let order = [Order::Files, Order::Threads, Order::Total][order];
+        let Ok(whole) = made_of.plan_as(Selection::default(), order) else { return Ok(()) };
+        let mut loaded = Loaded::new(Selection::default());
+        loaded.hold(held);
+        loaded.take(made_of.records.clone());
+        loaded.finish();
+        let plan = plan(loaded, made_of.again(), &Meta::default(), &Roots::default(), 1, order).unwrap();
+        let parts = Whole::new(plan, &made_of, window);
+        prop_assert_eq!(&parts.actions, &whole.actions);
+        prop_assert_eq!((&parts.prepared, parts.span_ns), (&whole.prepared, whole.span_ns));
+        for (thread, of) in parts.edges.iter().enumerate() {
+            for (number, edges) in of.iter().enumerate() {
+                let after = &parts.after[parts.windows[thread][number]];
+                let is_open = |edge: &&Edge| edge.number >= after[edge.thread as usize];
+                let expected: Vec<&Edge> = whole.edges[thread][number].iter().filter(is_open).collect();
+                prop_assert_eq!(edges.iter().filter(is_open).collect::<Vec<_>>(), expected);
             }
         }
     }

@@ -29,7 +29,7 @@ use crate::playback::manifest::{self, Manifest};
 use crate::playback::owners::{self, CAP_CHOWN};
 use crate::playback::prepare::{self, Cache, Cleaned, Preparing, Progress};
 use crate::playback::run::{self, How, Ran, Timing};
-use crate::recording::{Recording, Unneeded};
+use crate::recording::{Batches, Recording, Unneeded};
 use crate::replay::does::{self, Why};
 use crate::replay::load::Loaded;
 use crate::replay::order::Order;
@@ -163,8 +163,13 @@ impl Job<'_> {
             wanted,
             ..
         } = *self;
+        limits::raise();
+        let calls = || {
+            let calls = recording.calls();
+            calls.map_err(|error| Cause::of(format_args!("cannot read '{}'", from.display()), &error))
+        };
         let loaded = load(recording, wanted);
-        let again = read(recording, wanted, "planning");
+        let again = shown(calls()?, wanted, "planning");
         let plan = replay::plan(
             loaded,
             again,
@@ -182,9 +187,10 @@ impl Job<'_> {
             )));
         }
         say_damage(recording);
+        // As the user of the replay, they cannot be read.
+        let calls = calls()?;
         become_user(self.user, wanted.selection.owners)?;
-        limits::raise();
-        check_descriptors(&plan)?;
+        check_descriptors(&plan, recording.segments())?;
         // Its handlers start a thread, and the user of a process with threads changes later than it should.
         let _signals = Signals::install().map_err(|error| Cause::of("cannot take over signals", &error))?;
         let roots = open_roots(wanted)?;
@@ -201,7 +207,7 @@ impl Job<'_> {
             is_traced,
             ..wanted.how
         };
-        let ran = make_calls(&plan, &roots, wanted, how, ready)?;
+        let ran = make_calls(&plan, calls, &roots, wanted, how, ready)?;
         let report = report(&plan, &ran, wanted);
         let has_gaps = plan.left_out.keys().any(|(_, why)| *why != Why::NotNeeded);
         Ok(Some(Done {
@@ -303,23 +309,21 @@ fn maps(wanted: &Replay) -> Result<Vec<path::Components>, Failure> {
     wanted.maps.iter().map(map).collect()
 }
 
-/// What of the recording is replayed; shows how far it was read.
-fn read(recording: &Recording, wanted: &Replay, why: &'static str) -> impl Iterator<Item = Records> {
+/// Reads batches, and shows how far they were read.
+fn shown(batches: Batches, wanted: &Replay, why: &'static str) -> impl Iterator<Item = Records> {
     let mut shown = Paced::new(!wanted.quiet);
     let mut calls = 0;
-    recording
-        .batches(None, None)
-        .without(&[Unneeded::Waits, Unneeded::Requests, Unneeded::Sleeps])
-        .ahead()
-        .inspect(move |batch| {
-            calls += batch.calls.len() as u64;
-            shown.show(|| format!("{why}: {} calls", thousands(calls)));
-        })
+    batches.ahead().inspect(move |batch| {
+        calls += batch.calls.len() as u64;
+        shown.show(|| format!("{why}: {} calls", thousands(calls)));
+    })
 }
 
 fn load(recording: &Recording, wanted: &Replay) -> Loaded {
+    let batches = recording.batches(None, None);
+    let batches = batches.without(&[Unneeded::Waits, Unneeded::Requests, Unneeded::Sleeps]);
     let mut loaded = Loaded::new(wanted.selection.clone());
-    read(recording, wanted, "reading").for_each(|batch| loaded.take(batch));
+    shown(batches, wanted, "reading").for_each(|batch| loaded.take(batch));
     loaded.finish();
     loaded
 }
@@ -338,8 +342,10 @@ fn impossible(why: Impossible, from: &Path) -> String {
     }
 }
 
-fn check_descriptors(plan: &Plan) -> Result<(), Failure> {
-    let needed = plan.most_open + plan.changes_of_owners() + plan.threads.len() * FOR_A_THREAD + FOR_THE_PROCESS;
+/// `segments`: files of the recording that are open.
+fn check_descriptors(plan: &Plan, segments: usize) -> Result<(), Failure> {
+    let of_threads = plan.threads.len() * FOR_A_THREAD;
+    let needed = plan.most_open + plan.changes_of_owners + of_threads + segments + FOR_THE_PROCESS;
     let (limit, _) =
         getrlimit(Resource::RLIMIT_NOFILE).map_err(|error| Cause::of("cannot read limits", &error.into()))?;
     if limit < needed as u64 {
@@ -481,7 +487,7 @@ fn say_plan(plan: &Plan, from: &Path, meta: &Meta) {
     say!(
         "{}: {}, {} of {} on {}, recorded on {}, {}{incomplete}",
         from.display(),
-        length(Duration::from_nanos(plan.span_ns())),
+        length(Duration::from_nanos(plan.span_ns)),
         counted(plan.calls(), "call"),
         counted(plan.threads.len() as u64, "thread"),
         counted(plan.files.len() as u64, "open file"),
@@ -545,6 +551,7 @@ fn preparing(progress: Progress) -> String {
 
 fn make_calls(
     plan: &Plan,
+    calls: Batches,
     roots: &Roots,
     wanted: &Replay,
     how: How,
@@ -570,7 +577,8 @@ fn make_calls(
         });
         !signals::is_ending()
     };
-    let ran = run::run(plan, roots, how, ready, &mut watch);
+    let mut windows = plan.windows(calls.ahead());
+    let ran = run::run(plan, &mut windows, roots, how, ready, &mut watch);
     say::erase();
     Ok(ran?)
 }
@@ -642,7 +650,7 @@ fn report(plan: &Plan, ran: &Ran, wanted: &Replay) -> ReplayReport {
     let [timer_ns, earlier_call_ns, thread_busy_ns] = results.causes;
     let quantile = |q| results.lateness.quantile(q, None);
     ReplayReport {
-        recorded_ns: plan.span_ns(),
+        recorded_ns: plan.span_ns,
         took_ns: ran.took_ns,
         speed: wanted.how.speed.unwrap_or(0.0),
         timing: match wanted.how.timing {
