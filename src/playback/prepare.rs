@@ -10,6 +10,7 @@ use super::manifest::{Manifest, State};
 use crate::cause::Cause;
 use crate::replay::path::Spot;
 use crate::replay::plan::{Plan, Prepared, What};
+use crate::replay::ranges::Ranges;
 
 /// Bytes that are written at once.
 const PIECE: u64 = 1 << 20;
@@ -195,8 +196,8 @@ impl Preparing<'_> {
         }
         if !data.is_empty() {
             let mut source = Source::new(self.data, u64::from(one.spot) + 1, PIECE)?;
-            for (from, to) in data {
-                write(fd, &mut source, *from, *to, report)?;
+            for (from, to) in data.iter() {
+                write(fd, &mut source, from, to, report)?;
             }
         }
         let mode = if *mode == 0 { 0o644 } else { *mode | 0o600 };
@@ -254,7 +255,7 @@ fn drop_pages(file: &OwnedFd) {
 }
 
 /// Reads ranges, so that they are in the page cache, and no pages after them.
-fn read_in(file: &OwnedFd, ranges: &[(u64, u64)]) -> io::Result<()> {
+fn read_in(file: &OwnedFd, ranges: &Ranges) -> io::Result<()> {
     if ranges.is_empty() {
         return Ok(());
     }
@@ -263,10 +264,9 @@ fn read_in(file: &OwnedFd, ranges: &[(u64, u64)]) -> io::Result<()> {
     unsafe {
         libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM);
     }
-    for (from, to) in ranges {
-        let mut from = *from;
-        while from < *to {
-            let length = memory.fitting(*to - from);
+    for (mut from, to) in ranges.iter() {
+        while from < to {
+            let length = memory.fitting(to - from);
             // SAFETY: the memory has this length.
             let read = unsafe { libc::pread64(file.as_raw_fd(), memory.pointer().cast(), length, offset(from)?) };
             match check(read as i64)? {
@@ -319,7 +319,7 @@ fn offset(bytes: u64) -> io::Result<i64> {
 }
 
 /// Allocates what is not written, as far as the recorded file was allocated.
-fn allocate(fd: i32, size: u64, allocated: u64, data: &[(u64, u64)]) -> io::Result<()> {
+fn allocate(fd: i32, size: u64, allocated: u64, data: &Ranges) -> io::Result<()> {
     let fallocate = |from: u64, to: u64| -> io::Result<()> {
         // SAFETY: the descriptor is open.
         let done = unsafe { libc::fallocate64(fd, libc::FALLOC_FL_KEEP_SIZE, offset(from)?, offset(to - from)?) };
@@ -332,10 +332,10 @@ fn allocate(fd: i32, size: u64, allocated: u64, data: &[(u64, u64)]) -> io::Resu
     if allocated >= size {
         return if size > 0 { fallocate(0, size) } else { Ok(()) };
     }
-    let written: u64 = data.iter().map(|(from, to)| to - from).sum();
+    let written = data.bytes();
     let mut left = allocated.saturating_sub(written);
-    let ends = data.iter().map(|(_, to)| *to);
-    let begins = data.iter().map(|(from, _)| *from).chain([size]);
+    let ends = data.iter().map(|(_, to)| to);
+    let begins = data.iter().map(|(from, _)| from).chain([size]);
     for (from, to) in std::iter::once(0).chain(ends).zip(begins) {
         // Whole blocks: parts of those that are written are allocated anyway.
         let (from, to) = (from.next_multiple_of(4096), to / 4096 * 4096);

@@ -80,7 +80,8 @@ pub fn plan(
             survey.add(&step, making.lane(step.tid));
         }
     }
-    let (prepared, needed) = (simulation.prepared(), simulation.needed(root_count));
+    let needed = simulation.needed(root_count);
+    let prepared = simulation.prepared();
     let most_open = survey.open.most(&simulation.files);
     let Simulation {
         files,

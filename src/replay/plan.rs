@@ -8,6 +8,7 @@ use super::load::Recorded;
 use super::making::Making;
 use super::order::Edge;
 use super::path::Spot;
+use super::ranges::Ranges;
 use super::windows::Windows;
 use crate::model::ids::Op;
 use crate::model::record::{Kind, Records};
@@ -120,10 +121,10 @@ pub enum What {
         size: u64,
         /// Bytes that are allocated, rounded up to blocks of 512; `None`: unknown.
         allocated: Option<u64>,
-        /// What is read before it is written, and so must be data: ranges in ascending order.
-        data: Vec<(u64, u64)>,
+        /// What is read before it is written, and so must be data.
+        data: Ranges,
         /// What of that was in the page cache when it was first read.
-        cached: Vec<(u64, u64)>,
+        cached: Ranges,
     },
     /// A symbolic link that leads nowhere, with a text of this length.
     Link { length: u64 },

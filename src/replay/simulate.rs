@@ -791,7 +791,7 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    /// What must exist before the first call, directories before what is in them.
+    /// What must exist before the first call, directories before what is in them. Call it last.
     pub fn prepared(&mut self) -> Vec<Prepared> {
         let mut found: Vec<(Components, What)> = Vec::new();
         let mut links = Vec::new();
@@ -802,7 +802,7 @@ impl<'a> Simulation<'a> {
             let Some(path) = self.tree.path_at_start(index) else {
                 continue;
             };
-            let known = self.tree.node(node);
+            let known = self.tree.node_mut(node);
             if known.first != Some(index) {
                 links.push((path, known.first));
                 continue;
@@ -856,23 +856,24 @@ impl Simulation<'_> {
     }
 }
 
-/// What a node was at the start.
-fn what(node: &super::tree::Node) -> What {
-    let start = &node.start;
+/// What a node was at the start. Its ranges are moved.
+fn what(node: &mut super::tree::Node) -> What {
+    let start = &mut node.start;
     match node.kind {
         Kind::Folder => What::Folder { mode: start.mode },
         Kind::Link => What::Link { length: start.length },
         Kind::File | Kind::Unknown => {
-            let within = |ranges: &Ranges| -> Vec<(u64, u64)> {
-                let parts = ranges.iter().map(|(from, to)| (from, to.min(start.size)));
-                parts.filter(|(from, to)| from < to).collect()
+            let within = |ranges: &mut Ranges| {
+                let mut ranges = std::mem::take(ranges);
+                ranges.cut(start.size);
+                ranges
             };
             What::File {
                 mode: start.mode,
                 size: start.size,
                 allocated: start.is_defined.then(|| start.blocks.saturating_mul(512)),
-                data: within(&start.read),
-                cached: within(&start.cached),
+                data: within(&mut start.read),
+                cached: within(&mut start.cached),
             }
         }
     }
