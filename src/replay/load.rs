@@ -70,18 +70,49 @@ impl Recorded {
 #[derive(Debug, Clone)]
 pub struct Defined {
     pub at_ns: u64,
-    pub inode: Option<Inode>,
-    pub mode: u32,
-    pub links: u32,
     pub size: u64,
     pub blocks: u64,
-    pub flags: u32,
     pub position: u64,
+    pub flags: u32,
+    pub links: u32,
+    pub file: Arc<DefinedFile>,
+}
+
+/// What definitions of a file have in common.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct DefinedFile {
+    pub inode: Option<Inode>,
+    pub mode: u32,
     pub file_system: Arc<str>,
     pub path: Option<DefinedPath>,
 }
 
-#[derive(Debug, Clone)]
+/// The first definition of each open file.
+#[derive(Debug, Default)]
+pub struct Definitions {
+    indices: HashMap<FileNumber, u32>,
+    all: Vec<Defined>,
+}
+
+impl Definitions {
+    /// By which of them an open file is defined.
+    #[must_use]
+    pub fn index(&self, number: FileNumber) -> Option<usize> {
+        self.indices.get(&number).map(|index| *index as usize)
+    }
+
+    #[must_use]
+    pub fn get(&self, number: FileNumber) -> Option<&Defined> {
+        self.all.get(self.index(number)?)
+    }
+
+    fn add(&mut self, number: FileNumber, defined: Defined) {
+        self.indices.insert(number, self.all.len() as u32);
+        self.all.push(defined);
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct DefinedPath {
     pub kind: PathKind,
     pub text: Arc<str>,
@@ -101,8 +132,7 @@ pub struct Loaded {
     pub spans: BTreeMap<u32, Span>,
     /// Directories and files that are links in the recording, with what they lead to.
     pub links: HashMap<Components, Components>,
-    /// The first definition of each open file.
-    pub files: HashMap<FileNumber, Defined>,
+    pub files: Definitions,
     pub working: Working,
     /// Calls of the recording, whether selected or not.
     pub recorded: u64,
@@ -123,7 +153,8 @@ pub struct Loaded {
     overtaken: Vec<Recorded>,
     /// What was opened under another path than its own, and when it was last.
     other_paths: HashMap<OtherPath, u64>,
-    /// Paths and the like that definitions share.
+    /// What definitions share.
+    defined: HashSet<Arc<DefinedFile>>,
     texts: HashSet<Arc<str>>,
 }
 
@@ -227,7 +258,7 @@ impl Loaded {
         }
         for file in batch.files {
             // Every segment defines it again.
-            if !self.files.contains_key(&file.number) {
+            if self.files.index(file.number).is_none() {
                 self.define(file);
             }
         }
@@ -245,19 +276,29 @@ impl Loaded {
             kind: path.kind,
             text: self.text(&path.text),
         });
-        let defined = Defined {
-            at_ns: file.at_ns,
+        let of = DefinedFile {
             inode: file.inode,
             mode: file.mode,
-            links: file.links,
-            size: file.size,
-            blocks: file.blocks,
-            flags: file.flags,
-            position: file.position,
             file_system: self.text(&file.file_system),
             path,
         };
-        self.files.insert(file.number, defined);
+        let shared = if let Some(known) = self.defined.get(&of) {
+            Arc::clone(known)
+        } else {
+            let new = Arc::new(of);
+            self.defined.insert(Arc::clone(&new));
+            new
+        };
+        let defined = Defined {
+            at_ns: file.at_ns,
+            size: file.size,
+            blocks: file.blocks,
+            position: file.position,
+            flags: file.flags,
+            links: file.links,
+            file: shared,
+        };
+        self.files.add(file.number, defined);
     }
 
     fn text(&mut self, text: &str) -> Arc<str> {
@@ -300,7 +341,10 @@ impl Loaded {
         let Some(given) = call.first_path().filter(is_given) else {
             return;
         };
-        let opened = self.files.get(&call.files[0]).and_then(|file| file.path.as_ref());
+        let opened = self
+            .files
+            .get(call.files[0])
+            .and_then(|defined| defined.file.path.as_ref());
         let Some(real) = opened.filter(|path| path.kind == PathKind::Whole) else {
             return;
         };
@@ -328,6 +372,7 @@ impl Loaded {
         self.overtaken.sort_by_key(Recorded::key);
         self.sorter = sorter;
         self.working.finish();
+        (self.defined, self.texts) = Default::default();
         let mut others: Vec<(OtherPath, u64)> = std::mem::take(&mut self.other_paths).into_iter().collect();
         others.sort_by(|(a, a_ns), (b, b_ns)| (a_ns, &a.given, &a.real).cmp(&(b_ns, &b.given, &b.real)));
         for (other, at_ns) in others {
@@ -364,7 +409,7 @@ impl Loaded {
     /// The path of an open file, if it is whole.
     #[must_use]
     pub fn whole_path(&self, number: FileNumber) -> Option<Components> {
-        let path = self.files.get(&number)?.path.as_ref()?;
+        let path = self.files.get(number)?.file.path.as_ref()?;
         (path.kind == PathKind::Whole)
             .then(|| path::canonical(&path.text).ok())
             .flatten()

@@ -50,8 +50,7 @@ const MOST_LINKS: usize = 8;
 struct Following {
     index: u32,
     node: NodeId,
-    /// `None`: unknown.
-    position: Option<u64>,
+    position: u64,
     appends: bool,
     is_listed: bool,
 }
@@ -71,10 +70,13 @@ pub(super) struct Simulation<'a> {
     machine: &'a str,
     loaded: &'a Loaded,
     working: Working,
-    /// What is read and written of each file is followed, which decides what is prepared.
-    has_ranges: bool,
+    /// What must be prepared is found out.
+    surveys: bool,
     pub tree: Tree,
-    open: HashMap<FileNumber, Following>,
+    /// By definition; `None`: no call has used it.
+    open: Vec<Option<Following>>,
+    /// Open files so far.
+    opened: u32,
     /// By device and inode.
     inodes: HashMap<(u32, u32, u64), NodeId>,
     pub files: Vec<Opened>,
@@ -100,9 +102,10 @@ impl<'a> Simulation<'a> {
             machine,
             loaded,
             working: loaded.working.clone(),
-            has_ranges: true,
+            surveys: true,
             tree: Tree::default(),
-            open: HashMap::new(),
+            open: Vec::new(),
+            opened: 0,
             inodes: HashMap::new(),
             files: Vec::new(),
             spots: Vec::new(),
@@ -113,12 +116,9 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Does not find out what must be prepared.
-    pub fn without_ranges(self) -> Self {
-        Self {
-            has_ranges: false,
-            ..self
-        }
+    /// Only makes actions.
+    pub fn without_survey(self) -> Self {
+        Self { surveys: false, ..self }
     }
 
     /// Follows the next call; `None`: it is not replayed, which was counted.
@@ -219,7 +219,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn path_of_file(&self, number: FileNumber) -> Option<Components> {
-        let slot = self.open.get(&number).and_then(|open| self.tree.node(open.node).slot);
+        let slot = self.following(number).and_then(|open| self.tree.node(open.node).slot);
         slot.and_then(|slot| self.tree.path_now(slot))
             .or_else(|| self.loaded.whole_path(number))
     }
@@ -251,21 +251,55 @@ impl<'a> Simulation<'a> {
         if number == 0 {
             return Err(Why::UnknownFile);
         }
-        if !self.open.contains_key(&number) {
+        if self.following(number).is_none() {
             self.find(number, call)?;
         }
-        let open = &self.open[&number];
-        uses.push((Resource::Open(open.index), false));
-        let index = open.index;
-        self.files[index as usize].uses = self.files[index as usize].uses.saturating_add(1);
+        let index = self.following(number).ok_or(Why::UnknownFile)?.index;
+        uses.push((Resource::Open(index), false));
+        if let Some(file) = self.files.get_mut(index as usize) {
+            file.uses = file.uses.saturating_add(1);
+        }
         Ok(index)
+    }
+
+    fn following(&self, number: FileNumber) -> Option<&Following> {
+        self.open.get(self.loaded.files.index(number)?)?.as_ref()
+    }
+
+    fn following_mut(&mut self, number: FileNumber) -> Option<&mut Following> {
+        self.open.get_mut(self.loaded.files.index(number)?)?.as_mut()
+    }
+
+    /// The node of an open file that is followed.
+    fn node_of(&self, number: FileNumber) -> Result<NodeId, Why> {
+        Ok(self.following(number).ok_or(Why::UnknownFile)?.node)
+    }
+
+    /// Follows an open file from now on.
+    fn follow_open(&mut self, number: FileNumber, following: Following) {
+        let Some(index) = self.loaded.files.index(number) else {
+            return;
+        };
+        if self.open.len() <= index {
+            self.open.resize_with(index + 1, || None);
+        }
+        self.open[index] = Some(following);
+    }
+
+    /// Returns its index.
+    fn add_opened(&mut self, opened: Opened) -> u32 {
+        if self.surveys {
+            self.files.push(opened);
+        }
+        self.opened += 1;
+        self.opened - 1
     }
 
     /// Adds a file that was opened before the recording.
     fn find(&mut self, number: FileNumber, call: &Recorded) -> Result<(), Why> {
-        let definition = self.loaded.files.get(&number).ok_or(Why::UnknownFile)?;
+        let definition = self.loaded.files.get(number).ok_or(Why::UnknownFile)?;
         let path = self.replayable(definition)?;
-        let (node, spot) = if definition.links == 0 && definition.mode & TYPE == REGULAR {
+        let (node, spot) = if definition.links == 0 && definition.file.mode & TYPE == REGULAR {
             // It has no name any more, but may have had one that another file has now.
             let path = vec![format!(".iosb-open-{number}")];
             let looked = self.look(path, 0)?;
@@ -275,7 +309,7 @@ impl<'a> Simulation<'a> {
             self.discovered(&looked, definition)
         };
         let flags = flags::recorded(definition.flags, self.machine);
-        self.files.push(Opened {
+        let index = self.add_opened(Opened {
             spot,
             found: Some(flags & !(flags::CREATE | flags::EXCLUSIVE | flags::TRUNCATE)),
             position: definition.position,
@@ -286,12 +320,12 @@ impl<'a> Simulation<'a> {
             .offset
             .filter(|_| definition.at_ns > call.end_ns)
             .unwrap_or(definition.position);
-        self.open.insert(
+        self.follow_open(
             number,
             Following {
-                index: (self.files.len() - 1) as u32,
+                index,
                 node,
-                position: Some(position),
+                position,
                 appends: flags & flags::APPEND != 0,
                 is_listed: false,
             },
@@ -301,10 +335,12 @@ impl<'a> Simulation<'a> {
 
     /// The path of an open file, if it is a regular file or directory that keeps data.
     fn replayable(&self, definition: &Defined) -> Result<Components, Why> {
-        if ![REGULAR, FOLDER, 0].contains(&(definition.mode & TYPE)) || path::is_pseudo(&definition.file_system) {
+        if ![REGULAR, FOLDER, 0].contains(&(definition.file.mode & TYPE))
+            || path::is_pseudo(&definition.file.file_system)
+        {
             return Err(Why::NotAFile);
         }
-        let path = definition.path.as_ref().ok_or(Why::UnknownFile)?;
+        let path = definition.file.path.as_ref().ok_or(Why::UnknownFile)?;
         if path.kind != PathKind::Whole {
             return Err(Why::UnknownFile);
         }
@@ -322,7 +358,7 @@ impl<'a> Simulation<'a> {
         let Some(slot) = looked.last else {
             return (super::tree::ROOT, spot);
         };
-        let is_folder = definition.mode & TYPE == FOLDER;
+        let is_folder = definition.file.mode & TYPE == FOLDER;
         let known = identity(definition).and_then(|inode| self.inodes.get(&inode).copied());
         let node = match (self.tree.state(slot), known) {
             (State::Unseen, Some(known))
@@ -349,19 +385,19 @@ impl<'a> Simulation<'a> {
             node.start.blocks = definition.blocks;
         }
         if !node.start.is_defined {
-            node.start.mode = definition.mode & 0o7777;
+            node.start.mode = definition.file.mode & 0o7777;
             node.start.is_defined = true;
         }
         node.size = size;
     }
 
     fn open(&mut self, call: &Recorded, step: &mut Step) -> Result<(), Why> {
-        let definition = self.loaded.files.get(&call.files[0]).filter(|_| call.value >= 0);
+        let definition = self.loaded.files.get(call.files[0]).filter(|_| call.value >= 0);
         let given = call.first_path().cloned().filter(|given| !given.text.is_empty());
         let flags = match call.op {
             Op::Open | Op::Openat => flags::recorded(call.extra as u32, self.machine),
             Op::Creat => flags::CREATE | flags::WRITE_ONLY | flags::TRUNCATE,
-            _ => flags::recorded(definition.map_or(0, |file| file.flags), self.machine),
+            _ => flags::recorded(definition.map_or(0, |defined| defined.flags), self.machine),
         };
         let is_unnamed = flags & flags::UNNAMED == flags::UNNAMED;
         let path = match definition {
@@ -381,7 +417,7 @@ impl<'a> Simulation<'a> {
         action.spot = spot;
         action.extra = flags;
         action.value = call.value.min(0);
-        action.size = u64::from(definition.map_or(0o666, |file| file.mode & 0o7777));
+        action.size = u64::from(definition.map_or(0o666, |defined| defined.file.mode & 0o7777));
         if flags & flags::CREATE != 0 {
             self.made.insert(spot);
         }
@@ -417,7 +453,7 @@ impl<'a> Simulation<'a> {
     /// The node of a name that was opened successfully, and whether the call made it.
     fn opened(&mut self, slot: SlotId, flags: u32, definition: Option<&Defined>) -> (NodeId, bool) {
         let creates = flags & flags::CREATE != 0;
-        let is_empty = definition.is_some_and(|file| file.size == 0);
+        let is_empty = definition.is_some_and(|defined| defined.size == 0);
         let is_made = match self.tree.state(slot) {
             State::Is(_) => creates && flags & flags::EXCLUSIVE != 0,
             State::Unseen => creates && (flags & flags::EXCLUSIVE != 0 || is_empty),
@@ -454,8 +490,7 @@ impl<'a> Simulation<'a> {
         flags: u32,
         definition: Option<&Defined>,
     ) {
-        let index = self.files.len() as u32;
-        self.files.push(Opened {
+        let index = self.add_opened(Opened {
             spot: step.action.spot,
             found: None,
             position: 0,
@@ -469,12 +504,12 @@ impl<'a> Simulation<'a> {
         }
         step.uses.push((Resource::Size(node), flags & flags::TRUNCATE != 0));
         if definition.is_some() {
-            self.open.insert(
+            self.follow_open(
                 call.files[0],
                 Following {
                     index,
                     node,
-                    position: Some(0),
+                    position: 0,
                     appends: flags & flags::APPEND != 0,
                     is_listed: false,
                 },
@@ -492,7 +527,7 @@ impl<'a> Simulation<'a> {
         };
         // Both have to be known before either is used.
         for number in numbers.into_iter().filter(|number| *number != 0) {
-            if !self.open.contains_key(&number) {
+            if self.following(number).is_none() {
                 self.find(number, call)?;
             }
         }
@@ -516,7 +551,7 @@ impl<'a> Simulation<'a> {
         if what == Does::LinkOpen {
             return self.link_open(call, step, numbers[0]);
         }
-        let node = self.open[&numbers[0]].node;
+        let node = self.node_of(numbers[0])?;
         match what {
             Does::Ftruncate => step.action.offset = call.extra,
             // How much several buffers were to hold is in no argument.
@@ -539,7 +574,7 @@ impl<'a> Simulation<'a> {
         let is_change = self.changes_size(node, call, &step.action);
         step.uses.push((Resource::Size(node), is_change));
         if what == Does::CopyFileRange {
-            let other = self.open[&numbers[1]].node;
+            let other = self.node_of(numbers[1])?;
             self.tree.node_mut(other).is_changed = true;
             step.uses.push((Resource::Size(other), true));
         }
@@ -553,14 +588,14 @@ impl<'a> Simulation<'a> {
     fn seek(&mut self, number: FileNumber, call: &Recorded, step: &mut Step) {
         step.uses.iter_mut().for_each(|(_, is_exclusive)| *is_exclusive = true);
         step.action.offset = call.value.max(-1).cast_unsigned();
-        if let Some(open) = self.open.get_mut(&number).filter(|_| call.value >= 0) {
-            open.position = Some(call.value.unsigned_abs());
+        if let Some(open) = self.following_mut(number).filter(|_| call.value >= 0) {
+            open.position = call.value.unsigned_abs();
         }
     }
 
     /// Follows the position of an open file, and finds out whether it was moved without a recorded call.
     fn position(&mut self, number: FileNumber, call: &Recorded, step: &mut Step) {
-        let Some(open) = self.open.get_mut(&number) else { return };
+        let Some(open) = self.following_mut(number) else { return };
         if step.action.does == Does::Getdents {
             // Other positions in a directory mean something to its file system alone.
             step.action.seeks = open.is_listed && call.offset == Some(0);
@@ -570,16 +605,16 @@ impl<'a> Simulation<'a> {
         }
         let is_append = open.appends && step.action.does.writes();
         if let Some(offset) = call.offset {
-            step.action.seeks = !is_append && open.position != Some(offset);
-            open.position = Some(offset);
+            step.action.seeks = !is_append && open.position != offset;
+            open.position = offset;
         }
         let moved = call.value.max(0).unsigned_abs();
-        open.position = open.position.map(|at| at.saturating_add(moved));
+        open.position = open.position.saturating_add(moved);
     }
 
     /// Follows the size of a file, and what of it is read before it is written. Returns whether the call changes the size.
     fn changes_size(&mut self, node: NodeId, call: &Recorded, action: &Action) -> bool {
-        let has_ranges = self.has_ranges;
+        let surveys = self.surveys;
         let node = self.tree.node_mut(node);
         let moved = call.value.max(0).unsigned_abs();
         let from = call.offset.unwrap_or(node.size);
@@ -587,7 +622,7 @@ impl<'a> Simulation<'a> {
         match action.does {
             what if what.reads() => {
                 if node.first.is_some() && call.offset.is_some() && to <= LARGEST {
-                    let missing = has_ranges.then(|| node.written.missing(from, to));
+                    let missing = surveys.then(|| node.written.missing(from, to));
                     for (from, to) in missing.into_iter().flatten() {
                         node.start.reads(from, to, call.is_cached);
                     }
@@ -604,7 +639,7 @@ impl<'a> Simulation<'a> {
                     return false;
                 }
                 node.is_changed = true;
-                if has_ranges {
+                if surveys {
                     node.written.add(from, to);
                 }
                 let extends = to > node.size;
@@ -647,7 +682,7 @@ impl<'a> Simulation<'a> {
         let looked = self.look(path, call.errno())?;
         step.action.spot2 = self.spot(&looked.path);
         self.made.insert(step.action.spot2);
-        let node = self.open[&number].node;
+        let node = self.node_of(number)?;
         self.name(call, looked.last, Some(node));
         name_uses(&mut step.uses, &looked, true);
         Ok(())
@@ -881,7 +916,10 @@ fn what(node: &mut super::tree::Node) -> What {
 
 /// Device and inode.
 fn identity(definition: &Defined) -> Option<(u32, u32, u64)> {
-    definition.inode.map(|inode| (inode.major, inode.minor, inode.number))
+    definition
+        .file
+        .inode
+        .map(|inode| (inode.major, inode.minor, inode.number))
 }
 
 /// A call uses the names on its path, and changes the last one or not.

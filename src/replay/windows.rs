@@ -52,7 +52,7 @@ impl<'a, I: Iterator<Item = Recorded>> Windows<'a, I> {
         Self {
             calls,
             making,
-            simulation: making.simulation().without_ranges(),
+            simulation: making.simulation().without_survey(),
             ordering: Ordering::default(),
             reached: none.clone(),
             ends: [none.clone(), none],
