@@ -205,8 +205,9 @@ fn load() {
     loaded.finish();
     let (read, of_reading) = (begun.elapsed(), memory());
     let calls = || recording.calls().unwrap().ahead();
-    let plan = plan(loaded, calls(), recording.meta(), &Roots::default(), 1, Order::Files).unwrap();
+    let mut plan = plan(loaded, calls(), recording.meta(), &Roots::default(), 1, Order::Files).unwrap();
     let (planned, of_planning) = (begun.elapsed(), memory());
+    plan.prepared = Vec::new();
     let parts = plan.windows(calls()).flat_map(|window| window.parts);
     let made: usize = parts.map(|part| part.actions.len()).sum();
     assert_eq!(made as u64, plan.calls());
@@ -296,8 +297,9 @@ fn memory_does_not_grow_with_calls() {
         of_file,
         paths: 8,
     };
-    let [few, many] = [amount(14), amount(28)].map(|amount| measure(&format!("{}", amount.of_file), amount));
+    // More than two windows.
+    let [few, many] = [amount(28), amount(42)].map(|amount| measure(&format!("{}", amount.of_file), amount));
     let (calls, bytes) = (many.made - few.made, many.memory.saturating_sub(few.memory));
     println!("{calls} more calls: {bytes} more bytes");
-    assert!(bytes <= 16 * calls, "{calls} more calls take {bytes} more bytes");
+    assert!(bytes <= 8 * calls, "{calls} more calls take {bytes} more bytes");
 }

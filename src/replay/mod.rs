@@ -81,8 +81,8 @@ pub fn plan(
         }
     }
     let needed = simulation.needed(root_count);
-    let prepared = simulation.prepared();
     let most_open = survey.open.most(&simulation.files);
+    let prepared = simulation.prepared();
     let Simulation {
         files,
         spots,

@@ -178,8 +178,10 @@ impl<'a> Simulation<'a> {
         if let Some(known) = self.known_spots.get(&spot) {
             return *known;
         }
-        let new = self.spots.len() as u32;
-        self.spots.push(spot.clone());
+        let new = self.known_spots.len() as u32;
+        if self.surveys {
+            self.spots.push(spot.clone());
+        }
         self.known_spots.insert(spot, new);
         new
     }
@@ -828,6 +830,8 @@ impl<'a> Simulation<'a> {
 
     /// What must exist before the first call, directories before what is in them. Call it last.
     pub fn prepared(&mut self) -> Vec<Prepared> {
+        // What only calls use.
+        (self.open, self.inodes) = Default::default();
         let mut found: Vec<(Components, What)> = Vec::new();
         let mut links = Vec::new();
         for index in 0..self.tree.slots.len() as SlotId {

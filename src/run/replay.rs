@@ -170,7 +170,7 @@ impl Job<'_> {
         };
         let loaded = load(recording, wanted);
         let again = shown(calls()?, wanted, "planning");
-        let plan = replay::plan(
+        let mut plan = replay::plan(
             loaded,
             again,
             recording.meta(),
@@ -200,6 +200,8 @@ impl Job<'_> {
         }
         check_room(&plan, &manifest, wanted)?;
         prepare(&plan, &roots, manifest, wanted)?;
+        // Which parts of files are read may be more than all else.
+        plan.prepared = Vec::new();
         if wanted.only == Only::Prepare {
             return Ok(None);
         }
