@@ -832,29 +832,25 @@ impl<'a> Simulation<'a> {
     pub fn prepared(&mut self) -> Vec<Prepared> {
         // What only calls use.
         (self.open, self.inodes) = Default::default();
-        let mut found: Vec<(Components, What)> = Vec::new();
-        let mut links = Vec::new();
-        for index in 0..self.tree.slots.len() as SlotId {
-            let State::Is(node) = self.tree.slots[index as usize].at_start else {
-                continue;
-            };
-            let Some(path) = self.tree.path_at_start(index) else {
-                continue;
-            };
-            let known = self.tree.node_mut(node);
-            if known.first != Some(index) {
-                links.push((path, known.first));
-                continue;
-            }
-            found.push((path, what(known)));
-        }
-        found.sort_by(|a, b| a.0.cmp(&b.0));
         let mut prepared: Vec<Prepared> = Vec::new();
-        for (path, what) in found {
+        for slot in self.tree.firsts() {
+            let (State::Is(node), Some(path)) = (self.tree.at_start(slot), self.tree.path_at_start(slot)) else {
+                continue;
+            };
             let spot = self.spot(&path);
             // The directory of a root exists.
             if !self.spots[spot as usize].inside.is_empty() {
+                let what = what(self.tree.node_mut(node));
                 prepared.push(Prepared { spot, what });
+            }
+        }
+        let mut links = Vec::new();
+        for slot in 0..self.tree.slots.len() as SlotId {
+            if let (State::Is(node), Some(path)) = (self.tree.at_start(slot), self.tree.path_at_start(slot)) {
+                let first = self.tree.node(node).first;
+                if first != Some(slot) {
+                    links.push((path, first));
+                }
             }
         }
         for (path, first) in links {

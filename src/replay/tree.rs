@@ -286,6 +286,39 @@ impl Tree {
         self.slots[slot as usize].now = State::Is(node);
     }
 
+    /// What a name led to at the start.
+    #[must_use]
+    pub fn at_start(&self, slot: SlotId) -> State {
+        self.slots[slot as usize].at_start
+    }
+
+    /// The first names of all nodes that existed at the start: directories before what is in them, and by name.
+    #[must_use]
+    pub fn firsts(&self) -> Vec<SlotId> {
+        let mut found = Vec::new();
+        let mut left = self.firsts_in(ROOT);
+        while let Some(slot) = left.pop() {
+            found.push(slot);
+            if let State::Is(node) = self.at_start(slot) {
+                left.extend(self.firsts_in(node));
+            }
+        }
+        found
+    }
+
+    /// Those in a directory, the last one first.
+    fn firsts_in(&self, folder: NodeId) -> Vec<SlotId> {
+        let is_first = |slot: &SlotId| match self.at_start(*slot) {
+            State::Is(node) => self.node(node).first == Some(*slot),
+            State::Unseen | State::Absent => false,
+        };
+        let slots = self.node(folder).children.values().copied();
+        let mut firsts: Vec<SlotId> = slots.filter(is_first).collect();
+        let name = |slot: SlotId| &self.slots[slot as usize].name;
+        firsts.sort_unstable_by(|a, b| name(*b).cmp(name(*a)));
+        firsts
+    }
+
     /// The path of a name now; `None`: a directory above it was removed.
     #[must_use]
     pub fn path_now(&self, slot: SlotId) -> Option<Components> {
@@ -391,6 +424,18 @@ mod tests {
         assert_eq!(tree.node(node).kind, Kind::Unknown);
         tree.walk(&path, false, true);
         assert_eq!(tree.node(node).kind, Kind::Folder);
+    }
+
+    #[test]
+    fn directories_come_before_what_is_in_them() {
+        let mut tree = Tree::default();
+        for path in ["/b/x", "/a b", "/a/c", "/a"] {
+            let slot = at(&mut tree, path);
+            tree.touch(slot, Kind::Unknown);
+        }
+        let firsts = tree.firsts().into_iter();
+        let paths: Vec<String> = firsts.map(|slot| joined(&tree.path_at_start(slot).unwrap())).collect();
+        assert_eq!(paths, ["/a", "/a/c", "/a b", "/b", "/b/x"]);
     }
 
     #[test]
