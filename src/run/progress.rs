@@ -1,8 +1,10 @@
 //! The progress shown on a terminal while a run starts, and the time left until it ends.
 
 use std::fs;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::kernel::processes::numbers_in_proc;
 use crate::leave::DETACHING;
 use crate::probe::request::Stage;
 use crate::say;
@@ -14,7 +16,9 @@ use super::record::Recorder;
 /// Shows the progress of attaching, and whether an earlier run is still being detached, which slows it down.
 pub fn show(stage: Stage) {
     if say::can_erase() {
-        say::status(&text(stage, earlier_run()));
+        let mut earlier = EARLIER.lock().unwrap_or_else(PoisonError::into_inner);
+        let pid = earlier.during(stage, || numbers_in_proc().find(|pid| is_detaching(*pid)), is_detaching);
+        say::status(&text(stage, pid));
     }
 }
 
@@ -69,13 +73,48 @@ impl Paced {
     }
 }
 
-/// The process that is detaching an earlier run, if any.
-fn earlier_run() -> Option<u32> {
-    let entries = fs::read_dir("/proc").ok()?.flatten();
-    let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.find(|pid: &u32| {
-        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == DETACHING)
-    })
+/// What is known of an earlier run that is being detached.
+static EARLIER: Mutex<Earlier> = Mutex::new(Earlier {
+    pid: None,
+    has_looked: false,
+    has_looked_waiting: false,
+});
+
+/// The process that is detaching an earlier run. It is looked for among all processes, of which there may be thousands,
+/// while the line of progress changes hundreds of times: so once, and once more if this run has to wait for it.
+#[derive(Debug, Default)]
+struct Earlier {
+    pid: Option<u32>,
+    has_looked: bool,
+    has_looked_waiting: bool,
+}
+
+impl Earlier {
+    /// Its number, if there is one. `find` looks among all processes, `is_it` at one of them.
+    fn during(
+        &mut self,
+        stage: Stage,
+        find: impl FnOnce() -> Option<u32>,
+        is_it: impl FnOnce(u32) -> bool,
+    ) -> Option<u32> {
+        if self.pid.is_some_and(is_it) {
+            return self.pid;
+        }
+        // If one has ended, there may be another one.
+        let has_ended = self.pid.is_some();
+        let looked = match stage {
+            Stage::Waiting { .. } => &mut self.has_looked_waiting,
+            Stage::Looking | Stage::Loading | Stage::Attaching { .. } => &mut self.has_looked,
+        };
+        if !std::mem::replace(looked, true) || has_ended {
+            self.pid = find();
+        }
+        self.pid
+    }
+}
+
+fn is_detaching(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == DETACHING)
 }
 
 /// Shows the time left until `end`, and returns when it has to be updated; `None` if it is not shown.
@@ -145,6 +184,28 @@ mod tests {
             text(waiting, None),
             "waiting for an earlier run to release 12 functions"
         );
+    }
+
+    #[test]
+    fn an_earlier_run_is_looked_for_once_and_again_when_it_is_waited_for() {
+        let (attaching, waiting) = (Stage::Attaching { done: 1, of: 9 }, Stage::Waiting { functions: 3 });
+        let mut earlier = Earlier::default();
+        let mut looks = 0;
+        let mut at = |stage, found: Option<u32>, is_there: bool| {
+            let find = || {
+                looks += 1;
+                found
+            };
+            (earlier.during(stage, find, |_| is_there), looks)
+        };
+        assert_eq!(at(attaching, None, false), (None, 1));
+        assert_eq!(at(attaching, Some(7), true), (None, 1));
+        assert_eq!(at(waiting, Some(7), true), (Some(7), 2));
+        assert_eq!(at(waiting, None, true), (Some(7), 2));
+        // It has ended, and another one has not.
+        assert_eq!(at(waiting, Some(8), false), (Some(8), 3));
+        assert_eq!(at(waiting, None, false), (None, 4));
+        assert_eq!(at(waiting, Some(9), true), (None, 4));
     }
 
     #[test]
