@@ -12,6 +12,7 @@ pub mod ids;
 pub mod object;
 pub mod over_time;
 pub mod owner;
+pub mod packed;
 pub mod record;
 pub mod recording;
 pub mod report;

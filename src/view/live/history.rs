@@ -2,16 +2,13 @@
 //! compressed. The oldest are dropped if there is no room.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io;
 
-use flate2::Compression;
-use flate2::read::DeflateDecoder;
-use flate2::write::DeflateEncoder;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::model::histogram::step_of;
 use crate::model::ids::Family;
+use crate::model::packed::Packed;
 use crate::model::report::Report;
 use crate::model::report::moment::{DiskUse, Moment};
 use crate::model::report::slow::SlowCall;
@@ -104,33 +101,9 @@ struct Second {
     beside: Packed<Beside>,
 }
 
-/// A compressed value.
-#[derive(Debug)]
-struct Packed<T> {
-    bytes: Box<[u8]>,
-    of: std::marker::PhantomData<T>,
-}
-
-impl<T: Serialize + DeserializeOwned> Packed<T> {
-    fn new(value: &T) -> io::Result<Self> {
-        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(&postcard::to_stdvec(value).map_err(io::Error::other)?)?;
-        Ok(Self {
-            bytes: encoder.finish()?.into(),
-            of: std::marker::PhantomData,
-        })
-    }
-
-    fn get(&self) -> Option<T> {
-        let mut bytes = Vec::new();
-        DeflateDecoder::new(&*self.bytes).read_to_end(&mut bytes).ok()?;
-        postcard::from_bytes(&bytes).ok()
-    }
-}
-
 impl Second {
     fn bytes(&self) -> usize {
-        size_of::<Self>() + self.digest.bytes() + self.report.bytes.len() + self.beside.bytes.len()
+        size_of::<Self>() + self.digest.bytes() + self.report.bytes() + self.beside.bytes()
     }
 }
 
@@ -157,14 +130,15 @@ impl History {
         }
     }
 
-    /// Adds a second, with its slow calls, and how many of them are not in the list.
+    /// Adds a second, with its slow calls, and how many of them are not in the list. Returns its report as it is kept.
     ///
     /// # Errors
     /// If its report cannot be kept, which is an error of the program.
-    pub fn push(&mut self, report: &Report, slow: (Vec<SlowCall>, u64), beside: &Beside) -> io::Result<()> {
+    pub fn push(&mut self, report: &Report, slow: (Vec<SlowCall>, u64), beside: &Beside) -> io::Result<Report> {
+        let report = slim(report);
         let second = Second {
-            digest: Digest::of(report, slow.0, slow.1),
-            report: Packed::new(&slim(report))?,
+            digest: Digest::of(&report, slow.0, slow.1),
+            report: Packed::new(&report)?,
             beside: Packed::new(beside)?,
         };
         self.bytes += second.bytes();
@@ -175,7 +149,7 @@ impl History {
                 self.first += 1;
             }
         }
-        Ok(())
+        Ok(report)
     }
 
     /// The numbers of the oldest and the newest second; `None`: there is none.
@@ -196,12 +170,12 @@ impl History {
 
     #[must_use]
     pub fn report(&self, number: usize) -> Option<Report> {
-        self.at(number)?.report.get()
+        self.at(number)?.report.get().ok()
     }
 
     #[must_use]
     pub fn beside(&self, number: usize) -> Option<Beside> {
-        self.at(number)?.beside.get()
+        self.at(number)?.beside.get().ok()
     }
 
     /// Bytes that are kept.

@@ -170,8 +170,15 @@ impl Model {
     /// # Errors
     /// Those of [`History::push`].
     pub fn second(&mut self, report: &Report, slow: (Vec<SlowCall>, u64), beside: &Beside) -> io::Result<()> {
-        self.history.push(report, slow, beside)?;
-        self.settle();
+        let report = self.history.push(report, slow, beside)?;
+        match self.history.range().filter(|_| self.is_following()) {
+            // What was packed a moment ago need not be unpacked.
+            Some((_, number)) => {
+                let beside = beside.clone();
+                self.shown = Some(Box::new(Shown { number, report, beside }));
+            }
+            None => self.settle(),
+        }
         Ok(())
     }
 

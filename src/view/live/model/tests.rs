@@ -63,6 +63,25 @@ fn what_is_shown_is_the_report_of_its_second() {
     }
 }
 
+/// The newest second is shown without being unpacked.
+#[test]
+fn a_second_is_the_same_when_it_is_new_and_later() {
+    let mut model = example::model(3);
+    let text = |model: &Model| {
+        let shown = model.shown.as_ref().unwrap();
+        (
+            shown.number,
+            serde_json::to_string(&shown.report).unwrap(),
+            shown.beside.clone(),
+        )
+    };
+    let new = text(&model);
+    model.handle(Key::Left);
+    assert_ne!(text(&model), new);
+    model.handle(Key::Right);
+    assert_eq!(text(&model), new);
+}
+
 #[test]
 fn a_pause_on_a_dropped_second_moves_to_the_oldest_one() {
     let one = {
