@@ -1,10 +1,13 @@
 //! The counters at one moment, summed over all CPUs. They only grow: a report is the difference of two snapshots.
 
+pub mod difference;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+pub use self::difference::Difference;
 use super::abi::{ASIDE_KINDS, LOST_REASONS, READ_CLASSES, ROWS, SLOW_KINDS, UNBALANCED_KINDS};
 use super::cost::{Detached, Runs};
 use super::histogram::wider;
@@ -63,6 +66,22 @@ impl Snapshot {
 }
 
 impl Snapshot {
+    /// All of it but the groups.
+    fn without_groups(&self) -> Self {
+        Self {
+            ops: self.ops.clone(),
+            probes: self.probes.clone(),
+            stack: self.stack.clone(),
+            groups: None,
+            neighbours: self.neighbours.clone(),
+            under_way: self.under_way.clone(),
+            detached: self.detached.clone(),
+            unread: self.unread.clone(),
+            warnings: self.warnings.clone(),
+            ..*self
+        }
+    }
+
     /// Makes this snapshot the end of a longer interval, whose first part ended with `earlier`: what each snapshot has
     /// of its own interval is combined.
     pub fn widen(&mut self, earlier: &Self) {
@@ -244,6 +263,19 @@ impl FamilyCounters {
                 ..earlier.clone()
             };
         }
+    }
+
+    /// Whether all counts are equal; extremes are none.
+    fn counts_as(&self, other: &Self) -> bool {
+        // The steps come last: they are the longest, and differ only if another number does.
+        self.reached == other.reached
+            && self.rows == other.rows
+            && [self.bytes, self.errors] == [other.bytes, other.errors]
+            && self.unbalanced == other.unbalanced
+            && self.class_calls == other.class_calls
+            && self.class_bytes == other.class_bytes
+            && self.slow == other.slow
+            && self.steps == other.steps
     }
 
     /// Combines number by number, and keeps the wider extremes. Counters may wrap, and differences remain correct.

@@ -134,14 +134,17 @@ impl LiveView {
         }
     }
 
-    /// Ends a second. `after` has the counters at its end.
+    /// Ends a second, with the counters at its start and at its end.
     ///
     /// # Errors
     /// If it cannot be kept, in one line.
-    pub fn second(&mut self, report: &Report, after: &Snapshot) -> Result<(), Cause> {
+    pub fn second(&mut self, report: &Report, before: &Snapshot, after: &Snapshot) -> Result<(), Cause> {
         let at_ns = after.at_ns;
         if let Some(kept) = &mut self.kept {
-            kept.second(after)?;
+            kept.second(before, after)?;
+            if let Some(written) = kept.written() {
+                say_written(&mut self.model, written);
+            }
         }
         let moment = self.records.as_mut().map(|recorded| {
             let fold = std::mem::take(&mut recorded.fold);
@@ -196,9 +199,14 @@ impl LiveView {
         self.console.signal(signal).unwrap_or(false)
     }
 
-    /// Gives the terminal back.
-    pub fn close(self) {
+    /// Gives the terminal back, and completes what is being written.
+    pub fn close(mut self) {
         self.console.close(&self.model);
+        match self.kept.as_mut().and_then(KeptSeconds::finish) {
+            Some(Ok(written)) => say!("{written}"),
+            Some(Err(cause)) => say!("error: {cause}"),
+            None => {}
+        }
     }
 }
 

@@ -159,7 +159,7 @@ impl<S: Source> Session<S> {
         let last = self.second.as_ref().unwrap_or(&self.before);
         after.hold_back(last);
         if let Some(live) = &mut self.live {
-            live.second(&analyse::report(self.source.info(), last, &after), &after)?;
+            live.second(&analyse::report(self.source.info(), last, &after), last, &after)?;
         }
         if let Some(recorder) = &mut self.recorder {
             recorder.second(&after);
@@ -188,7 +188,7 @@ impl<S: Source> Session<S> {
         if let (Some(live), Some(report)) = (&mut self.live, &report)
             && self.recorder.is_none()
         {
-            live.second(report, &after)?;
+            live.second(report, &self.before, &after)?;
         }
         if let (Some(lines), Some(report)) = (&mut self.lines, &report) {
             lines.report(report);

@@ -1,0 +1,315 @@
+//! What changed between two snapshots: of most groups, and of most families of the others, nothing.
+
+use serde::{Deserialize, Serialize};
+
+use super::{FamilyCounters, GroupsCounters, OpCounters, OriginCounters, Snapshot, StackCounters, combined};
+use crate::model::report::group::Who;
+
+/// A snapshot, without the groups that are as in the one before it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Difference {
+    /// All but the groups.
+    rest: Snapshot,
+    groups: Option<GroupsDifference>,
+}
+
+/// The groups that changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct GroupsDifference {
+    /// As they are now.
+    ops: Vec<((u32, u32), OpCounters)>,
+    stacks: Vec<(u32, StackDifference)>,
+    /// New names.
+    who: Vec<(u32, Who)>,
+}
+
+/// The increase of those counters that changed, each with its index. The extremes are those of the later snapshot.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct StackDifference {
+    families: Vec<(usize, FamilyCounters)>,
+    origins: Vec<(usize, OriginCounters)>,
+}
+
+impl Difference {
+    /// `None`: `after` lacks a group or a name that `before` has, which a difference cannot say.
+    #[must_use]
+    pub fn between(before: &Snapshot, after: &Snapshot) -> Option<Self> {
+        let groups = match (&before.groups, &after.groups) {
+            (Some(before), Some(after)) => Some(GroupsDifference::between(before, after)?),
+            (None, None) => None,
+            _ => return None,
+        };
+        let rest = after.without_groups();
+        Some(Self { rest, groups })
+    }
+
+    /// The later snapshot.
+    #[must_use]
+    pub fn after(self, before: Snapshot) -> Snapshot {
+        let groups = self.groups.zip(before.groups);
+        Snapshot {
+            groups: groups.map(|(groups, before)| groups.after(before)),
+            ..self.rest
+        }
+    }
+}
+
+impl GroupsDifference {
+    fn between(before: &GroupsCounters, after: &GroupsCounters) -> Option<Self> {
+        let is_complete = before.ops.keys().all(|key| after.ops.contains_key(key))
+            && before.stacks.keys().all(|group| after.stacks.contains_key(group))
+            && before.who.keys().all(|group| after.who.contains_key(group));
+        if !is_complete {
+            return None;
+        }
+        let ops = after.ops.iter();
+        let ops = ops.filter(|(key, op)| op.extremes.is_some() || before.ops.get(key) != Some(op));
+        let who = after.who.iter();
+        let who = who.filter(|(group, who)| before.who.get(group) != Some(who));
+        let none = StackCounters::default();
+        let stacks = after.stacks.iter().map(|(group, stack)| {
+            let known = before.stacks.get(group);
+            let difference = StackDifference::between(known.unwrap_or(&none), stack);
+            (*group, known.is_some(), difference)
+        });
+        let stacks = stacks.filter(|(_, is_known, difference)| !is_known || !difference.is_empty());
+        Some(Self {
+            ops: ops.map(|(key, op)| (*key, op.clone())).collect(),
+            stacks: stacks.map(|(group, _, difference)| (group, difference)).collect(),
+            who: who.map(|(group, who)| (*group, who.clone())).collect(),
+        })
+    }
+
+    fn after(self, mut groups: GroupsCounters) -> GroupsCounters {
+        // Extremes are those of one interval: what did not change has none.
+        groups.ops.values_mut().for_each(|op| op.extremes = None);
+        for family in groups.stacks.values_mut().flat_map(|stack| &mut stack.families) {
+            family.extremes = None;
+        }
+        groups.ops.extend(self.ops);
+        groups.who.extend(self.who);
+        for (group, difference) in self.stacks {
+            difference.add_to(groups.stacks.entry(group).or_default());
+        }
+        groups
+    }
+}
+
+impl StackDifference {
+    fn between(before: &StackCounters, after: &StackCounters) -> Self {
+        let none = FamilyCounters::default();
+        let families = after.families.iter().enumerate().filter_map(|(index, family)| {
+            let known = before.families.get(index);
+            let is_same = |known: &FamilyCounters| family.extremes.is_none() && known.counts_as(family);
+            if known.is_some_and(is_same) {
+                return None;
+            }
+            let increase = FamilyCounters {
+                extremes: family.extremes,
+                ..family.combined(known.unwrap_or(&none), u64::wrapping_sub)
+            };
+            Some((index, increase))
+        });
+        let origins = after.origins.iter().enumerate().filter_map(|(index, origin)| {
+            let known = before.origins.get(index);
+            let increase = combined(origin, known.unwrap_or(&[0; 4]), u64::wrapping_sub);
+            (known != Some(origin)).then_some((index, increase))
+        });
+        Self {
+            families: families.collect(),
+            origins: origins.collect(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.families.is_empty() && self.origins.is_empty()
+    }
+
+    fn add_to(self, stack: &mut StackCounters) {
+        for (index, increase) in self.families {
+            match stack.families.get_mut(index) {
+                Some(family) => {
+                    *family = FamilyCounters {
+                        extremes: increase.extremes,
+                        ..family.combined(&increase, u64::wrapping_add)
+                    }
+                }
+                // They were added in their order.
+                None => stack.families.push(increase),
+            }
+        }
+        for (index, increase) in self.origins {
+            match stack.origins.get_mut(index) {
+                Some(origin) => *origin = combined(origin, &increase, u64::wrapping_add),
+                None => stack.origins.push(increase),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fuzz;
+    use crate::model::snapshot::ProbeCounts;
+
+    /// A snapshot of nothing.
+    pub fn empty(at_ns: u64) -> Snapshot {
+        Snapshot {
+            at_ns,
+            wall: jiff::Timestamp::UNIX_EPOCH,
+            utc_offset: 0,
+            ops: vec![OpCounters::default()],
+            probes: vec![ProbeCounts::default()],
+            own_ns: at_ns / 7,
+            not_followed: 0,
+            stack: None,
+            groups: None,
+            neighbours: None,
+            disks: None,
+            under_way: None,
+            detached: Vec::new(),
+            unread: None,
+            warnings: vec!["a warning".to_owned()],
+        }
+    }
+
+    /// Counts of a family of as many calls; the last one took this long.
+    fn family(calls: u64, longest: Option<u64>) -> FamilyCounters {
+        let mut family = FamilyCounters {
+            bytes: calls * 4096,
+            steps: vec![0, 0, calls],
+            extremes: longest.map(|ns| (1, ns)),
+            ..FamilyCounters::default()
+        };
+        (family.rows[3], family.reached[0]) = (calls * 900, calls);
+        family
+    }
+
+    /// With these calls of each group's first family, and of its last one.
+    pub fn with_groups(at_ns: u64, calls: &[(u32, u64, u64)]) -> Snapshot {
+        let name = |group: &u32| Who::Process {
+            pid: u64::from(*group),
+            comm: "fio".to_owned(),
+        };
+        let stack = |first: u64, last: u64| StackCounters {
+            families: vec![
+                family(first, None),
+                FamilyCounters::default(),
+                family(last, Some(at_ns)),
+            ],
+            origins: vec![[first, first * 4096, 0, 0]; 2],
+        };
+        let stacks = calls.iter().map(|(group, first, last)| (*group, stack(*first, *last)));
+        Snapshot {
+            groups: Some(GroupsCounters {
+                stacks: stacks.collect(),
+                who: calls.iter().map(|(group, ..)| (*group, name(group))).collect(),
+                ops: BTreeMap::new(),
+            }),
+            ..empty(at_ns)
+        }
+    }
+
+    #[test]
+    fn a_group_that_did_not_change_is_not_in_it_and_comes_back() {
+        let mut before = with_groups(1, &[(2, 5, 0), (3, 7, 1), (4, 0, 0)]);
+        let mut after = with_groups(2, &[(2, 5, 0), (3, 7, 4), (4, 0, 0), (5, 0, 0)]);
+        // No call has ended in it.
+        for group in [2, 4, 5] {
+            let stacks = &mut after.groups.as_mut().unwrap().stacks;
+            stacks.get_mut(&group).unwrap().families[2].extremes = None;
+        }
+        after
+            .groups
+            .as_mut()
+            .unwrap()
+            .who
+            .insert(4, Who::Unknown(crate::model::ids::By::Process));
+        let difference = Difference::between(&before, &after).unwrap();
+        let groups = difference.groups.as_ref().unwrap();
+        let changed: Vec<_> = groups
+            .stacks
+            .iter()
+            .map(|(group, stack)| (*group, stack.families.len()))
+            .collect();
+        assert_eq!(changed, [(3, 1), (5, 3)]);
+        assert_eq!(groups.stacks[0].1.families[0].1.reached[0], 3);
+        assert_eq!(groups.who.iter().map(|(group, _)| *group).collect::<Vec<_>>(), [4, 5]);
+        assert_eq!(difference.after(before.clone()), after);
+        // A group that is gone cannot be said.
+        before
+            .groups
+            .as_mut()
+            .unwrap()
+            .stacks
+            .insert(9, StackCounters::default());
+        assert_eq!(Difference::between(&before, &after), None);
+        assert_eq!(Difference::between(&before, &empty(3)), None);
+    }
+
+    /// Some more calls in each interval.
+    fn run() -> impl Strategy<Value = Vec<Snapshot>> {
+        let interval = proptest::collection::vec((2_u32..9, 0_u64..3, 0_u64..1 << 40, any::<bool>()), 0..6);
+        proptest::collection::vec(interval, 1..6).prop_map(|intervals| {
+            let mut all: BTreeMap<u32, StackCounters> = BTreeMap::new();
+            let mut ops: BTreeMap<(u32, u32), OpCounters> = BTreeMap::new();
+            let mut who = BTreeMap::new();
+            let intervals = intervals.into_iter().zip(1..);
+            let snapshots = intervals.map(|(interval, at_ns)| {
+                all.values_mut()
+                    .flat_map(|stack| &mut stack.families)
+                    .for_each(|family| family.extremes = None);
+                ops.values_mut().for_each(|op| op.extremes = None);
+                for (group, index, ns, is_op) in interval {
+                    let op = ops.entry((group, index as u32)).or_default();
+                    let stack = all.entry(group).or_insert_with(|| StackCounters {
+                        families: vec![FamilyCounters::default(); 3],
+                        origins: vec![[0; 4]; 2],
+                    });
+                    who.insert(group, Who::Comm { comm: ns.to_string() });
+                    if is_op {
+                        op.total_ns += u128::from(ns);
+                        op.extremes = Some((ns, ns));
+                        stack.origins[index as usize % 2][3] += ns;
+                        continue;
+                    }
+                    let family = &mut stack.families[index as usize];
+                    family.rows[7] = family.rows[7].wrapping_add(ns << 23);
+                    family.reached[0] += 1;
+                    family.extremes = Some((ns, ns));
+                    family.steps.resize(family.steps.len().max(ns as usize % 40 + 1), 0);
+                    family.steps[ns as usize % 40] += 1;
+                }
+                let groups = GroupsCounters {
+                    ops: ops.clone(),
+                    stacks: all.clone(),
+                    who: who.clone(),
+                };
+                Snapshot {
+                    groups: Some(groups),
+                    ..empty(at_ns)
+                }
+            });
+            snapshots.collect()
+        })
+    }
+
+    proptest! {
+        #![proptest_config(fuzz::config())]
+
+        #[test]
+        fn each_snapshot_comes_back_from_the_one_before(run in run()) {
+            for pair in run.windows(2) {
+                let difference = Difference::between(&pair[0], &pair[1]).unwrap();
+                let bytes = postcard::to_stdvec(&difference).unwrap();
+                let read: Difference = postcard::from_bytes(&bytes).unwrap();
+                prop_assert_eq!(&read.after(pair[0].clone()), &pair[1]);
+            }
+        }
+    }
+}
