@@ -180,7 +180,7 @@ pub fn of_group(
     before: Option<&StackCounters>,
     after: &StackCounters,
 ) -> (Vec<FamilyReport>, Vec<OriginReport>) {
-    let rows = rows(measured);
+    let mut all_rows = None;
     let nothing = FamilyCounters::default();
     let pairs = Family::ALL.into_iter().zip(&after.families).enumerate();
     let families = pairs.filter_map(|(index, (family, after))| {
@@ -190,16 +190,20 @@ pub fn of_group(
         }
         let mut difference = after.combined(before, u64::wrapping_sub);
         difference.extremes = after.extremes;
-        let report = family_report(family, difference, &rows, measured);
+        let rows = all_rows.get_or_insert_with(|| rows(measured));
+        let report = family_report(family, difference, rows, measured);
         Some(FamilyReport {
             extremes: in_steps(report.extremes, &report.histogram, report.total_ns),
             ..report
         })
     });
     let families = families.filter(|family| family.count() > 0).collect();
+    if !measured.has(Row::Device) || before.is_some_and(|before| before.origins == after.origins) {
+        return (families, Vec::new());
+    }
     let no_origins = vec![[0; 4]; after.origins.len()];
-    let origins = not_waited(before.map_or(&no_origins, |before| &before.origins), &after.origins);
-    (families, if measured.has(Row::Device) { origins } else { Vec::new() })
+    let before = before.map_or(&no_origins, |before| &before.origins);
+    (families, not_waited(before, &after.origins))
 }
 
 fn not_waited(before: &[OriginCounters], after: &[OriginCounters]) -> Vec<OriginReport> {

@@ -1,6 +1,8 @@
 //! Names of processes, disks and mounts by their numbers, and names that the kernel side recorded in pieces.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::time::{Duration, Instant};
 
 use crate::model::abi::{PATH_ALONE, PATH_CUT, PATH_GIVEN, PATH_INSIDE, PATH_WHOLE};
 use crate::model::report::slow::{CallPath, PathKind};
@@ -18,8 +20,6 @@ pub fn numbers_of(device: u32) -> (u32, u32) {
 
 /// Looks up current names.
 pub trait Names {
-    /// The name of a process by its number, if it is the one that started at this time, in nanoseconds since boot.
-    fn process(&self, pid: u64, began_ns: u64) -> Option<String>;
     /// The disk of a device number, or the disk that contains the partition; otherwise the kind of a file system
     /// without a disk. `recorded`: the disk's name when its requests were seen; a path of a multipath disk cannot be
     /// found by its number.
@@ -46,11 +46,6 @@ impl Machine {
 }
 
 impl Names for Machine {
-    fn process(&self, pid: u64, began_ns: u64) -> Option<String> {
-        let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-        name_in_stat(&String::from_utf8_lossy(&stat), began_ns)
-    }
-
     fn disk(&self, device: u32, recorded: Option<&str>) -> String {
         let (major, minor) = numbers_of(device);
         let link = format!("/sys/dev/block/{major}:{minor}");
@@ -69,6 +64,74 @@ impl Names for Machine {
 
     fn mount(&self, device: u32) -> Option<String> {
         mount_of(&self.mounts, numbers_of(device))
+    }
+}
+
+/// The name of a process by its number, if it is the one that started at this time, in nanoseconds since boot.
+#[must_use]
+pub fn name_of_process(pid: u64, began_ns: u64) -> Option<String> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    name_in_stat(&String::from_utf8_lossy(&stat), began_ns)
+}
+
+/// The longest time until a process is looked at again.
+const LOOKED_FOR: Duration = Duration::from_secs(60);
+
+/// The names of processes, by numbers of groups. A process gets its last name soon after it began, by exec, or later and
+/// seldom: it is looked at again after as long as it had been known the last time, and at least once a minute.
+#[derive(Debug, Default)]
+pub struct ProcessNames(BTreeMap<u32, KnownName>);
+
+/// A process as the kernel side recorded it: its number, its start, and its name.
+pub type Recorded = [u64; 4];
+
+#[derive(Debug)]
+struct KnownName {
+    /// `None`: the process has ended.
+    name: Option<String>,
+    /// What the kernel side had recorded then.
+    recorded: Recorded,
+    first: Instant,
+    looked: Instant,
+}
+
+impl KnownName {
+    fn is_due(&self, recorded: Recorded, now: Instant) -> bool {
+        let known = self.looked.duration_since(self.first);
+        let is_old = now.duration_since(self.looked) >= known.min(LOOKED_FOR);
+        // The kernel side records the last name when the process ends.
+        recorded != self.recorded || (self.name.is_some() && is_old)
+    }
+}
+
+impl ProcessNames {
+    /// The name of the process of a group; `None`: it has ended, and the recorded name is its last. `look` gets the current
+    /// one.
+    pub fn name(
+        &mut self,
+        group: u32,
+        recorded: Recorded,
+        now: Instant,
+        look: impl FnOnce() -> Option<String>,
+    ) -> Option<&str> {
+        use std::collections::btree_map::Entry;
+        let known = match self.0.entry(group) {
+            Entry::Vacant(entry) => entry.insert(KnownName {
+                name: look(),
+                recorded,
+                first: now,
+                looked: now,
+            }),
+            Entry::Occupied(entry) => {
+                let known = entry.into_mut();
+                if known.is_due(recorded, now) {
+                    known.name = look();
+                    (known.recorded, known.looked) = (recorded, now);
+                }
+                known
+            }
+        };
+        known.name.as_deref()
     }
 }
 
@@ -206,6 +269,31 @@ mod tests {
         assert_eq!(name_in_stat(STAT, 47_110_000_000).as_deref(), Some("sq (l) 3"));
         assert_eq!(name_in_stat(STAT, 47_119_999_999).as_deref(), Some("sq (l) 3"));
         assert_eq!(name_in_stat(STAT, 47_120_000_000), None);
+    }
+
+    #[test]
+    fn a_process_is_looked_at_often_when_it_is_new_and_not_when_it_has_ended() {
+        let of = |comm: u64| [4711, 5, comm, 0];
+        let mut names = ProcessNames::default();
+        let begun = Instant::now();
+        let mut looked = Vec::new();
+        for second in 0..200 {
+            let look = || {
+                looked.push(second);
+                Some(format!("at {second}"))
+            };
+            let now = begun + Duration::from_secs(second);
+            let last = names.name(2, of(1), now, look).map(str::to_owned);
+            assert_eq!(last, Some(format!("at {}", looked.last().unwrap())));
+        }
+        assert_eq!(looked, [0, 1, 2, 4, 8, 16, 32, 64, 124, 184]);
+        // What it was called last is recorded when it ends.
+        let now = begun + Duration::from_secs(200);
+        let never = || -> Option<String> { panic!("there is no need to look") };
+        assert_eq!(names.name(2, of(1), now, never), Some("at 184"));
+        assert_eq!(names.name(2, of(3), now, || None), None);
+        assert_eq!(names.name(2, of(3), now + LOOKED_FOR, never), None);
+        assert_eq!(names.name(3, of(1), now, || Some("other".to_owned())), Some("other"));
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! The counters of groups (`--by`).
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 use super::Counters;
 use crate::kernel::interface::skeleton::IostackbreakdownSkel;
 use crate::kernel::interface::types::{cell_key, family_stats, group, op_stats, origin_stats};
 use crate::kernel::interface::{DIRECTIONS, FAMILIES, ORIGINS};
+use crate::kernel::names::ProcessNames;
 use crate::kernel::owners::KnownOwners;
 use crate::model::report::group::By;
+use crate::model::snapshot::StackCounters;
 use crate::probe::attach::AttachError;
 
 /// The maps of groups; unlike other counters, they are not per CPU.
@@ -19,6 +22,10 @@ pub struct AttachedGroups {
     pub counters: GroupCounters,
     /// By which control groups are named.
     pub owners: RefCell<KnownOwners>,
+    /// By which processes are named.
+    pub processes: RefCell<ProcessNames>,
+    /// What was read last of the whole-stack view, by group: most of it is the same at the next time.
+    pub last: RefCell<BTreeMap<u32, StackCounters>>,
 }
 
 /// The counters of groups.
@@ -62,6 +69,8 @@ impl AttachedGroups {
             groups: Counters::map(&maps.groups, 1).map_err(cannot("groups"))?,
             counters,
             owners: RefCell::default(),
+            processes: RefCell::default(),
+            last: RefCell::default(),
         })
     }
 }

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
+use std::time::Instant;
 
-use super::string::text;
+use super::string::comm;
 use super::{op, stack};
 use crate::kernel::interface::types::{self, cell_key, family_stats, op_stats, origin_stats};
 use crate::kernel::names::{self, Machine, Names};
@@ -25,7 +26,12 @@ pub fn read(groups: &AttachedGroups, plan: &Plan, epoch: u64) -> GroupsCounters 
             ..GroupsCounters::default()
         },
         GroupCounters::Stack { families, origins } => {
-            let of_group = |group| (group, read_stack(families, origins, group, epoch));
+            let mut last = groups.last.borrow_mut();
+            let of_group = |group| {
+                let stack = last.entry(group).or_default();
+                read_stack(families, origins, group, epoch, stack);
+                (group, stack.clone())
+            };
             GroupsCounters {
                 stacks: known(groups).map(of_group).collect(),
                 ..GroupsCounters::default()
@@ -41,19 +47,44 @@ pub fn read(groups: &AttachedGroups, plan: &Plan, epoch: u64) -> GroupsCounters 
     if numbered.is_empty() {
         return read;
     }
+    read.who = match groups.by {
+        By::Process => processes(groups, numbered),
+        _ => others(groups, numbered),
+    };
+    read
+}
+
+/// The processes of groups.
+fn processes(groups: &AttachedGroups, numbered: BTreeSet<u32>) -> BTreeMap<u32, Who> {
+    const NUMBER: usize = offset_of!(types::group, number) / size_of::<u64>();
+    const BEGAN: usize = offset_of!(types::group, more) / size_of::<u64>();
+    const COMM: usize = offset_of!(types::group, comm) / size_of::<u64>();
+    let now = Instant::now();
+    let mut names = groups.processes.borrow_mut();
+    let numbered = numbered.into_iter().filter_map(|number| {
+        let word = |word| groups.groups.word(number as usize, word);
+        let (pid, began_ns) = (word(NUMBER)?, word(BEGAN)?);
+        let recorded = [word(COMM)?, word(COMM + 1)?];
+        let process = [pid, began_ns, recorded[0], recorded[1]];
+        let name = names.name(number, process, now, || names::name_of_process(pid, began_ns));
+        let comm = name.map_or_else(|| comm(&recorded), str::to_owned);
+        Some((number, Who::Process { pid, comm }))
+    });
+    numbered.collect()
+}
+
+/// The names of groups that are no processes.
+fn others(groups: &AttachedGroups, numbered: BTreeSet<u32>) -> BTreeMap<u32, Who> {
     let machine = Machine::now();
     let mut owners = groups.owners.borrow_mut();
     if groups.by.has_names_in_files() {
         owners.refresh();
     }
-    read.who = numbered
-        .into_iter()
-        .filter_map(|number| {
-            let group = groups.groups.element(number as usize)?;
-            Some((number, describe(groups.by, &group, &machine, &mut owners)))
-        })
-        .collect();
-    read
+    let numbered = numbered.into_iter().filter_map(|number| {
+        let group = groups.groups.element(number as usize)?;
+        Some((number, describe(groups.by, &group, &machine, &mut owners)))
+    });
+    numbered.collect()
 }
 
 /// By group and row. The first `rows` cells are those of calls without room for their group.
@@ -77,28 +108,38 @@ fn read_ops(
     ops
 }
 
+/// Reads what changed since the last time: most groups have calls of few families, and there may be hundreds of groups
+/// without any.
 fn read_stack(
     families: &Counters<family_stats>,
     origins: &Counters<origin_stats>,
     group: u32,
     epoch: u64,
-) -> StackCounters {
-    // Most groups have calls of few families, and there may be thousands of groups.
-    let family = |index: u32| {
-        let element = (group * FAMILIES + index) as usize;
-        if stack::is_unused(|word| families.word(element, word)) {
-            return Some(FamilyCounters::default());
+    last: &mut StackCounters,
+) {
+    last.families.resize(FAMILIES as usize, FamilyCounters::default());
+    last.origins.resize((ORIGINS * DIRECTIONS) as usize, [0; 4]);
+    for (known, element) in last.families.iter_mut().zip((group * FAMILIES) as usize..) {
+        // Extremes are those of one interval.
+        known.extremes = None;
+        if stack::is_unchanged(known, |word| families.word(element, word)) {
+            continue;
         }
-        let found = families.element(element);
-        found.map(|family| stack::family(&family, epoch))
-    };
-    let origin = |index: u32| {
-        let found = origins.element((group * ORIGINS * DIRECTIONS + index) as usize);
-        found.map(stack::origin).unwrap_or_default()
-    };
-    StackCounters {
-        families: (0..FAMILIES).filter_map(family).collect(),
-        origins: (0..ORIGINS * DIRECTIONS).map(origin).collect(),
+        if let Some(family) = families.element(element) {
+            *known = stack::family(&family, epoch);
+        }
+    }
+    for (known, element) in last.origins.iter_mut().zip((group * ORIGINS * DIRECTIONS) as usize..) {
+        let words = known.iter().zip(0..);
+        if words
+            .into_iter()
+            .all(|(last, word)| origins.word(element, word) == Some(*last))
+        {
+            continue;
+        }
+        if let Some(origin) = origins.element(element) {
+            *known = stack::origin(origin);
+        }
     }
 }
 
@@ -111,15 +152,8 @@ fn known(groups: &AttachedGroups) -> impl Iterator<Item = u32> {
 
 /// The name of a group, from its record and from other sources.
 fn describe(by: By, group: &types::group, names: &dyn Names, owners: &mut KnownOwners) -> Who {
-    let comm: Vec<u8> = group.comm.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    let recorded = || text(comm.split(|byte| *byte == 0).next().unwrap_or_default());
     let pieces = || names::pieces(&group.names, group.names_length);
     match by {
-        By::Process => Who::Process {
-            pid: group.number,
-            // The process may have a new name since; if it has ended, the recorded one is its last.
-            comm: names.process(group.number, group.more).unwrap_or_else(recorded),
-        },
         By::File => {
             let device = (group.more >> 32) as u32;
             let (major, minor) = names::numbers_of(device);
@@ -142,8 +176,8 @@ fn describe(by: By, group: &types::group, names: &dyn Names, owners: &mut KnownO
                 path: format!("… ({})", group.number),
             },
         },
-        // By these only records are grouped.
-        By::Thread | By::Comm | By::Fd | By::User => Who::Unknown(by),
+        // Processes are named otherwise, and by the rest only records are grouped.
+        By::Process | By::Thread | By::Comm | By::Fd | By::User => Who::Unknown(by),
     }
 }
 
@@ -170,10 +204,6 @@ mod tests {
     struct Nothing;
 
     impl Names for Nothing {
-        fn process(&self, _: u64, _: u64) -> Option<String> {
-            None
-        }
-
         fn disk(&self, device: u32, recorded: Option<&str>) -> String {
             format!("{device} {recorded:?}")
         }

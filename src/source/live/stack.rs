@@ -4,9 +4,7 @@ use std::mem::offset_of;
 
 use super::op::extremes_of;
 use crate::kernel::interface::types::{family_stats, origin_stats};
-use crate::model::abi::{
-    DIRECTIONS, FAMILIES, ORIGINS, ROW_SYSCALL, SLOW_KINDS, SLOW_LIMITED, SLOW_NO_ROOM, UNBALANCED_KINDS,
-};
+use crate::model::abi::{DIRECTIONS, FAMILIES, ORIGINS, ROW_SYSCALL, SLOW_LIMITED, SLOW_NO_ROOM};
 use crate::model::histogram::widest;
 use crate::model::report::slow::LeftOut;
 use crate::model::snapshot::{FamilyCounters, OriginCounters, StackCounters, combined};
@@ -51,18 +49,19 @@ pub fn left_out(stack: &AttachedStack) -> LeftOut {
     })
 }
 
-/// Whether a family has counted no call, as far as its words show; `None` for a word: there is no such family.
-pub fn is_unused(word: impl Fn(usize) -> Option<u64>) -> bool {
+/// Whether a family has counted nothing since it was read last, as far as its words show: each call changes one of these.
+/// `None` for a word: there is no such family.
+pub fn is_unchanged(last: &FamilyCounters, word: impl Fn(usize) -> Option<u64>) -> bool {
     const WORD: usize = size_of::<u64>();
-    let calls = offset_of!(family_stats, reached) / WORD + ROW_SYSCALL as usize;
-    let unbalanced = offset_of!(family_stats, unbalanced) / WORD;
-    let slow = offset_of!(family_stats, slow) / WORD;
-    let unbalanced = unbalanced..unbalanced + UNBALANCED_KINDS as usize;
-    let slow = slow..slow + SLOW_KINDS as usize;
-    std::iter::once(calls)
+    const CALLS: usize = offset_of!(family_stats, reached) / WORD + ROW_SYSCALL as usize;
+    const UNBALANCED: usize = offset_of!(family_stats, unbalanced) / WORD;
+    const SLOW: usize = offset_of!(family_stats, slow) / WORD;
+    let unbalanced = last.unbalanced.iter().zip(UNBALANCED..);
+    let slow = last.slow.iter().zip(SLOW..);
+    std::iter::once((&last.reached[ROW_SYSCALL as usize], CALLS))
         .chain(unbalanced)
         .chain(slow)
-        .all(|index| word(index) == Some(0))
+        .all(|(last, index)| word(index) == Some(*last))
 }
 
 /// The counters of one CPU, or of one group; see [`super::read`] for `epoch`.
@@ -91,30 +90,34 @@ mod tests {
     use plain::as_bytes;
 
     use super::*;
+    use crate::model::abi::UNBALANCED_KINDS;
 
-    /// Each counter that can be more than 0 before the count of calls is.
+    /// Each counter that can change before the count of calls does.
     #[test]
-    fn a_family_is_unused_until_something_is_counted() {
-        let is_unused = |cpu: &family_stats| {
+    fn a_family_is_unchanged_until_something_is_counted() {
+        let is_unchanged = |last: &family_stats, now: &family_stats| {
             // SAFETY: all of it is 8-byte numbers.
-            let bytes = unsafe { as_bytes(cpu) };
+            let bytes = unsafe { as_bytes(now) };
             let word = |index: usize| {
                 Some(u64::from_ne_bytes(
                     bytes.get(index * 8..index * 8 + 8)?.try_into().ok()?,
                 ))
             };
-            super::is_unused(word)
+            super::is_unchanged(&family(last, 0), word)
         };
-        let unused = family_stats::default();
-        assert!(is_unused(&unused) && !super::is_unused(|_| None));
-        let mut called = unused;
-        called.reached[ROW_SYSCALL as usize] = 1;
-        let mut unbalanced = unused;
-        unbalanced.unbalanced[UNBALANCED_KINDS as usize - 1] = 1;
-        let mut slow = unused;
-        slow.slow[SLOW_LIMITED as usize] = 1;
-        assert!(![called, unbalanced, slow].iter().any(is_unused));
-        assert!(family(&unused, 0).steps.is_empty());
+        let mut used = family_stats::default();
+        (used.reached[ROW_SYSCALL as usize], used.unbalanced[0], used.slow[0]) = (7, 2, 1);
+        for last in [family_stats::default(), used] {
+            let mut called = last;
+            called.reached[ROW_SYSCALL as usize] += 1;
+            let mut unbalanced = last;
+            unbalanced.unbalanced[UNBALANCED_KINDS as usize - 1] += 1;
+            let mut slow = last;
+            slow.slow[SLOW_LIMITED as usize] += 1;
+            assert!(is_unchanged(&last, &last) && !super::is_unchanged(&family(&last, 0), |_| None));
+            assert!(![called, unbalanced, slow].iter().any(|now| is_unchanged(&last, now)));
+        }
+        assert!(family(&family_stats::default(), 0).steps.is_empty());
     }
 
     #[test]
