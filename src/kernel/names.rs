@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::model::abi::{PATH_ALONE, PATH_CUT, PATH_GIVEN, PATH_INSIDE, PATH_WHOLE};
 use crate::model::report::slow::{CallPath, PathKind};
+use crate::sys::text_of;
 
 /// The bits of minor number in the kernel's device numbers.
 const MINOR_BITS: u32 = 20;
@@ -38,9 +39,8 @@ impl Machine {
     /// Its current state.
     #[must_use]
     pub fn now() -> Self {
-        let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
         Self {
-            mounts: String::from_utf8_lossy(&mounts).into_owned(),
+            mounts: text_of("/proc/self/mountinfo").unwrap_or_default(),
         }
     }
 }
@@ -70,8 +70,7 @@ impl Names for Machine {
 /// The name of a process by its number, if it is the one that started at this time, in nanoseconds since boot.
 #[must_use]
 pub fn name_of_process(pid: u64, began_ns: u64) -> Option<String> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    name_in_stat(&String::from_utf8_lossy(&stat), began_ns)
+    name_in_stat(&text_of(format!("/proc/{pid}/stat")).ok()?, began_ns)
 }
 
 /// The longest time until a process is looked at again.

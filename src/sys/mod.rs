@@ -7,8 +7,8 @@ pub mod counters;
 pub mod perf;
 pub mod table;
 
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
 
@@ -29,5 +29,30 @@ pub fn own(fd: i32) -> io::Result<OwnedFd> {
 /// # Errors
 /// When it cannot be read.
 pub fn text_of(path: impl AsRef<Path>) -> io::Result<String> {
-    Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
+    /// More than most of these files have. They have no size: with less room, they would be read in small pieces.
+    const ROOM: usize = 8 << 10;
+    let mut bytes = Vec::with_capacity(ROOM);
+    // The limit is none; without it, the size would be looked up.
+    File::open(path)?.take(u64::MAX).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_to_its_end() {
+        let path = std::env::temp_dir().join(format!("text-of-{}", std::process::id()));
+        let text = "0123456789 ".repeat(5_000);
+        std::fs::write(&path, &text).unwrap();
+        assert!(text_of(&path).unwrap() == text);
+        std::fs::remove_file(&path).unwrap();
+        let stat = text_of("/proc/self/stat").unwrap();
+        assert!(
+            stat.starts_with(&std::process::id().to_string()) && stat.ends_with('\n'),
+            "{stat}"
+        );
+        assert!(text_of(&path).is_err());
+    }
 }
