@@ -1,6 +1,5 @@
 //! The kernel side's counters, mapped into this process.
 
-use std::convert::Infallible;
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::AsRawFd;
@@ -123,10 +122,33 @@ impl<T: plain::Plain + Default> Counters<T> {
         is_inside.then(|| self.word_at(element * size_of::<T>() / 8 + word))
     }
 
-    /// An element as of one moment. It must be in range.
+    /// An element as of one moment, as [`at_one_moment`] has it: the second copy is compared where it is. It must be in
+    /// range.
     fn read(&self, element: usize) -> T {
-        let Ok(bytes) = at_one_moment(|| Ok::<_, Infallible>(self.copy(element)));
-        of_bytes(&bytes)
+        let mut value = T::default();
+        self.update(element, &mut value);
+        for _ in 0..ATTEMPTS {
+            if !self.update(element, &mut value) {
+                break;
+            }
+        }
+        value
+    }
+
+    /// Copies word by word in ascending order. Returns whether a word has changed. The element must be in range.
+    fn update(&self, element: usize, value: &mut T) -> bool {
+        let words = size_of::<T>() / 8;
+        let to = (&raw mut *value).cast::<u64>();
+        let mut has_changed = false;
+        for index in 0..words {
+            let word = self.word_at(element * words + index);
+            // SAFETY: the word is inside the value, of which all bits may have any value.
+            unsafe {
+                has_changed |= to.add(index).read_unaligned() != word;
+                to.add(index).write_unaligned(word);
+            }
+        }
+        has_changed
     }
 
     /// Copies word by word in ascending order.
@@ -146,15 +168,16 @@ impl<T: plain::Plain + Default> Counters<T> {
     }
 }
 
+/// A program changes a few words at a time, in less time than a copy takes: two equal copies were taken while none ran, or
+/// while one was suspended with its CPU, as happens in a guest on a busy host. More attempts are only needed if a forced
+/// hook is preempted in the middle, or several CPUs change the element.
+const ATTEMPTS: usize = 16;
+
 /// Data that programs change, as of one moment; `copy` returns its bytes.
 ///
 /// # Errors
 /// Those of `copy`.
 pub fn at_one_moment<E>(mut copy: impl FnMut() -> Result<Vec<u8>, E>) -> Result<Vec<u8>, E> {
-    /// A program changes a few words at a time, in less time than a copy takes: two equal copies were taken while none
-    /// ran, or while one was suspended with its CPU, as happens in a guest on a busy host. More attempts are only
-    /// needed if a forced hook is preempted in the middle, or several CPUs change the element.
-    const ATTEMPTS: usize = 16;
     let mut bytes = copy()?;
     for _ in 0..ATTEMPTS {
         let again = copy()?;
@@ -183,5 +206,56 @@ impl<T> Drop for Counters<T> {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nothing borrows from it.
         unsafe { libc::munmap(self.mapping.cast_mut().cast(), self.size) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use libbpf_rs::{MapHandle, MapType};
+
+    use super::*;
+
+    #[derive(Debug, Default, Clone, Copy, PartialEq)]
+    #[repr(C)]
+    struct Words {
+        first: u64,
+        others: [u64; 2],
+    }
+
+    // SAFETY: numbers, without padding.
+    unsafe impl plain::Plain for Words {}
+
+    fn words(first: u64, others: [u64; 2]) -> Words {
+        Words { first, others }
+    }
+
+    /// Run as root.
+    #[test]
+    fn an_element_is_the_one_of_its_number_and_as_large() {
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+            map_flags: libbpf_sys::BPF_F_MMAPABLE,
+            ..Default::default()
+        };
+        let table = MapHandle::create(MapType::Array, Some("elements"), 4, 24, 3, &options).unwrap();
+        for number in 0..3_u32 {
+            let words: [u64; 3] = std::array::from_fn(|word| u64::from(number) * 10 + word as u64);
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            table
+                .update(&number.to_ne_bytes(), &bytes, libbpf_rs::MapFlags::ANY)
+                .unwrap();
+        }
+        let counters = Counters::<Words>::map(&table, 3).unwrap();
+        assert_eq!(counters.element(1), Some(words(10, [11, 12])));
+        assert_eq!(counters.element(2), Some(words(20, [21, 22])));
+        assert_eq!(
+            (counters.element(3), counters.word(2, 1), counters.word(2, 3)),
+            (None, Some(21), None)
+        );
+        let mut value = words(20, [0, 22]);
+        assert!(counters.update(2, &mut value) && !counters.update(2, &mut value));
+        assert_eq!(value, words(20, [21, 22]));
+        let Ok(copy) = at_one_moment(|| Ok::<_, std::convert::Infallible>(counters.copy(2)));
+        assert_eq!(of_bytes::<Words>(&copy), value);
     }
 }
