@@ -59,11 +59,7 @@ impl Attention {
 
     /// One line; `None`: nothing.
     pub fn of(&mut self, report: &Report) -> Option<String> {
-        let mut report = Report {
-            groups: None,
-            probes: Vec::new(),
-            ..report.clone()
-        };
+        let mut report = report.totals();
         self.0.take_from(&mut report);
         changes(&report, false).map(|line| line.text)
     }

@@ -193,8 +193,10 @@ impl History {
 
 /// A report without what is not shown, and the same in each second.
 fn slim(report: &Report) -> Report {
-    let mut report = report.clone();
-    report.probes.clear();
+    let mut report = Report {
+        groups: report.groups.clone(),
+        ..report.totals()
+    };
     for layer in &mut report.layers {
         layer.absent.clear();
         for op in &mut layer.ops {
