@@ -29,6 +29,7 @@ mod report;
 mod ring;
 mod sample;
 mod scaling;
+mod seeks;
 mod selection;
 mod slow;
 mod snapshots;
@@ -66,6 +67,7 @@ const TABLES: &[&[Check]] = &[
     ring::CHECKS,
     sample::CHECKS,
     matrix::CHECKS,
+    seeks::CHECKS,
     slow::WITH_PEERS,
     costs::CHECKS,
     floors::CHECKS,
@@ -94,6 +96,7 @@ pub fn that_use_peers() -> impl Iterator<Item = &'static Check> {
         slow::WITH_PEERS,
         filesystems::WITH_PEERS,
         matrix::CHECKS,
+        seeks::CHECKS,
     ];
     tables.into_iter().flatten()
 }

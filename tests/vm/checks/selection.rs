@@ -149,6 +149,7 @@ const SELECTION: &[Line] = &[
     ("ring: ", AS_BOOTED),
     ("ring: an fsync that takes 800 ms, by the whole stack", &["6.12"]),
     ("matrix: ", &["6.1"]),
+    ("seeks: ", AS_BOOTED),
     ("costs: ", &["6.1 counted"]),
     // Measured for the table of costs.
     ("scaling: ", &[]),
