@@ -28,15 +28,18 @@ pub fn have_the_same_numbers(recorded: &Recorded) {
             "{name}"
         );
     }
-    // The log has those calls that it knows.
-    let mut lines = BTreeMap::<&str, u64>::new();
+    // The log has each of those calls that it knows.
+    let mut logged = BTreeMap::<String, Vec<u64>>::new();
     let log = analysis(&["lttng-iolog"]);
-    for line in log.lines().filter(|line| line.starts_with('[')) {
-        *lines.entry(line.split_whitespace().nth(2).unwrap()).or_default() += 1;
+    for (name, ns) in log.lines().filter_map(logged_call) {
+        logged.entry(name).or_default().push(ns);
     }
-    assert!(lines.len() >= 12, "{lines:?}");
-    for (name, count) in lines {
-        assert_eq!(recorded.calls[name]["count"], json!(count), "{name}");
+    assert!(logged.len() >= 12, "{:?}", logged.keys());
+    for (name, mut durations) in logged {
+        let mut expected: Vec<u64> = of_family(recorded, &[&name]).map(|(_, ns)| ns).collect();
+        expected.sort_unstable();
+        durations.sort_unstable();
+        assert_eq!(durations, expected, "{name}");
     }
     usage_top(recorded, &analysis(&["lttng-iousagetop", "--limit", "100000"]));
     latency_statistics(recorded, &analysis(&["lttng-iolatencystats"]));
@@ -47,6 +50,12 @@ pub fn have_the_same_numbers(recorded: &Recorded) {
 fn ns(us: &str) -> u64 {
     let (whole, part) = us.split_once('.').unwrap_or((us, "0"));
     whole.parse::<u64>().unwrap() * 1000 + format!("{part:0<3}").parse::<u64>().unwrap()
+}
+
+/// The name and the duration of a call, if the line is "[15:06:11.154811646, 15:06:11.157678053]  openat  2866.407 ...".
+fn logged_call(line: &str) -> Option<(String, u64)> {
+    let words: Vec<&str> = line.strip_prefix('[')?.split_whitespace().collect();
+    Some((words[2].to_owned(), ns(words[3])))
 }
 
 /// A row of system calls: their number, and minimum, mean and maximum of their durations; and one of each disk.
@@ -104,12 +113,7 @@ fn longest_calls(recorded: &Recorded, out: &str) {
     for (family, names) in FAMILIES {
         let title = format!("Top system call latencies {family} (usec)");
         let lines = out.lines().skip_while(|line| *line != title).skip(2);
-        // "[15:06:11.154811646, 15:06:11.157678053]  openat  2866.407 ...".
-        let rows = lines.take_while(|line| line.starts_with('[')).map(|line| {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            (words[2].to_owned(), ns(words[3]))
-        });
-        let rows: Vec<(String, u64)> = rows.collect();
+        let rows: Vec<(String, u64)> = lines.map_while(logged_call).collect();
         let expected = of_family(recorded, names).map(|(name, ns)| (name.to_owned(), ns));
         let mut expected: Vec<(String, u64)> = expected.collect();
         expected.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
