@@ -43,13 +43,13 @@ fn delayed(write_ms: u64) -> String {
     format!("{below} 0 0 {below} 0 {write_ms}")
 }
 
-/// The last seconds of this process, kept until `trigger`.
-fn kept(guest: &Guest, trigger: &[&str], arguments: &[&str]) -> Result<Running, String> {
+/// The last part of this process, as long as `span`, kept until `trigger`.
+fn kept(guest: &Guest, span: &str, trigger: &[&str], arguments: &[&str]) -> Result<Running, String> {
     let _ = fs::remove_dir_all(RECORDING);
     let (path, own) = (guest.tool().ok_or("there is no tool")?, std::process::id().to_string());
     let mut tool = Command::new(path);
     tool.args([
-        "record", "-o", RECORDING, "-p", &own, "--ring", "5s", "--after", "500ms",
+        "record", "-o", RECORDING, "-p", &own, "--ring", span, "--after", "500ms",
     ]);
     let running = Running::start(tool.args(trigger).args(arguments))?;
     wait_for("the banner", TO_ATTACH, || running.stderr().contains("SIGUSR1 writes"))
@@ -92,7 +92,7 @@ fn slow_fsync(guest: &Guest, arguments: &[&str]) -> Result<(), String> {
     let device = disk.device();
     let direct = open(Path::new(&device), libc::O_RDONLY | libc::O_DIRECT);
     let cached = open(Path::new(&device), libc::O_RDWR);
-    let running = kept(guest, &["--until-slower", "500ms,fsync"], arguments)?;
+    let running = kept(guest, "5s", &["--until-slower", "500ms,fsync"], arguments)?;
     numbered(direct, 0..READS * BLOCK as u64, 1, BLOCK, BLOCK as u64);
     disk.reload(SECTORS, &delayed(DELAY_MS))?;
     // SAFETY: the memory is as long as said; the descriptor is open.
@@ -136,7 +136,8 @@ fn hung_read(guest: &Guest) -> Result<(), String> {
     let _below = NullDisks::new(guest, 1, &[])?;
     let disk = MappedDisk::new(guest, "dm_delay", "delay", SECTORS, &delayed(0))?;
     let direct = open(Path::new(&disk.device()), libc::O_RDONLY | libc::O_DIRECT);
-    let running = kept(guest, &["--until-stuck", "2s"], &["-T", "syscall,blk"])?;
+    // Suspending the disk may take seconds of an emulated CPU, after which the reads are still to be there.
+    let running = kept(guest, "30s", &["--until-stuck", "2s"], &["-T", "syscall,blk"])?;
     numbered(direct, 0..READS * BLOCK as u64, 1, BLOCK, BLOCK as u64);
     disk.suspend()?;
     let (recorded, trigger) = std::thread::scope(|scope| {
