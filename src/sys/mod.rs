@@ -34,7 +34,8 @@ pub fn text_of(path: impl AsRef<Path>) -> io::Result<String> {
     let mut bytes = Vec::with_capacity(ROOM);
     // The limit is none; without it, the size would be looked up.
     File::open(path)?.take(u64::MAX).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    // Most files need no second copy.
+    Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
 #[cfg(test)]
