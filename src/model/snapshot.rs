@@ -65,6 +65,30 @@ impl Snapshot {
     }
 }
 
+#[cfg(test)]
+impl Snapshot {
+    /// Of a run that measures nothing.
+    pub fn empty(at_ns: u64) -> Self {
+        Self {
+            at_ns,
+            wall: Timestamp::UNIX_EPOCH,
+            utc_offset: 0,
+            ops: Vec::new(),
+            probes: Vec::new(),
+            own_ns: 0,
+            not_followed: 0,
+            stack: None,
+            groups: None,
+            neighbours: None,
+            disks: None,
+            under_way: None,
+            detached: Vec::new(),
+            unread: None,
+            warnings: Vec::new(),
+        }
+    }
+}
+
 impl Snapshot {
     /// All of it but the groups.
     fn without_groups(&self) -> Self {

@@ -286,21 +286,11 @@ fn snapshot(at: u64, calls: u128) -> Snapshot {
         ..OpCounters::default()
     };
     Snapshot {
-        at_ns: START + at,
         wall: Timestamp::from_second(1_790_000_000).unwrap(),
         utc_offset: 3600,
         ops: vec![op, OpCounters::default()],
-        probes: Vec::new(),
         own_ns: at,
-        not_followed: 0,
-        stack: None,
-        groups: None,
-        neighbours: None,
-        disks: None,
-        under_way: None,
-        detached: Vec::new(),
-        unread: None,
-        warnings: Vec::new(),
+        ..Snapshot::empty(START + at)
     }
 }
 

@@ -157,24 +157,14 @@ pub mod tests {
     use crate::fuzz;
     use crate::model::snapshot::ProbeCounts;
 
-    /// A snapshot of nothing.
-    pub fn empty(at_ns: u64) -> Snapshot {
+    /// Without groups.
+    fn base(at_ns: u64) -> Snapshot {
         Snapshot {
-            at_ns,
-            wall: jiff::Timestamp::UNIX_EPOCH,
-            utc_offset: 0,
             ops: vec![OpCounters::default()],
             probes: vec![ProbeCounts::default()],
             own_ns: at_ns / 7,
-            not_followed: 0,
-            stack: None,
-            groups: None,
-            neighbours: None,
-            disks: None,
-            under_way: None,
-            detached: Vec::new(),
-            unread: None,
             warnings: vec!["a warning".to_owned()],
+            ..Snapshot::empty(at_ns)
         }
     }
 
@@ -211,7 +201,7 @@ pub mod tests {
                 who: calls.iter().map(|(group, ..)| (*group, name(group))).collect(),
                 ops: BTreeMap::new(),
             }),
-            ..empty(at_ns)
+            ..base(at_ns)
         }
     }
 
@@ -249,7 +239,7 @@ pub mod tests {
             .stacks
             .insert(9, StackCounters::default());
         assert_eq!(Difference::between(&before, &after), None);
-        assert_eq!(Difference::between(&before, &empty(3)), None);
+        assert_eq!(Difference::between(&before, &base(3)), None);
     }
 
     /// Some more calls in each interval.
@@ -292,7 +282,7 @@ pub mod tests {
                 };
                 Snapshot {
                     groups: Some(groups),
-                    ..empty(at_ns)
+                    ..base(at_ns)
                 }
             });
             snapshots.collect()

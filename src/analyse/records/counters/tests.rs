@@ -50,21 +50,10 @@ fn run(layers: &[Layer], is_stack: bool) -> RunInfo {
 
 fn snapshot(at_ns: u64, totals: &Totals) -> Snapshot {
     Snapshot {
-        at_ns,
-        wall: jiff::Timestamp::UNIX_EPOCH,
-        utc_offset: 0,
         ops: totals.ops.clone(),
-        probes: Vec::new(),
-        own_ns: 0,
-        not_followed: 0,
         stack: totals.stack.clone(),
         groups: totals.groups.clone(),
-        neighbours: None,
-        disks: None,
-        under_way: None,
-        detached: Vec::new(),
-        unread: None,
-        warnings: Vec::new(),
+        ..Snapshot::empty(at_ns)
     }
 }
 
