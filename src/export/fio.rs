@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::rc::Rc;
 
-use super::iotracer::{direction, start_of_recording};
+use super::iotracer::start_of_recording;
 use super::output::Output;
 use super::{About, Exporter, Leaving, LeftOut, Moment, Point, Record};
 use crate::model::ids::Op;
@@ -106,7 +106,7 @@ impl<'a> Fio<'a> {
             is_direct,
         };
         let sync = |word| Some(action(word, 0, 0, false));
-        let Some(direction) = direction(op) else {
+        let Some(is_write) = op.is_write() else {
             return match op {
                 Op::Fsync if value == 0 => sync("sync"),
                 Op::Fdatasync if value == 0 => sync("datasync"),
@@ -124,8 +124,12 @@ impl<'a> Fio<'a> {
                 .count("reads and writes of 0 bytes, such as at the end of a file"),
             (_, None) => self.leaving.count("reads and writes whose offset is unknown"),
             (Some(bytes), Some(offset)) => {
-                let is_read = direction == 'R';
-                return Some(action(if is_read { "read" } else { "write" }, offset, bytes, is_read));
+                return Some(action(
+                    if is_write { "write" } else { "read" },
+                    offset,
+                    bytes,
+                    !is_write,
+                ));
             }
         }
         None

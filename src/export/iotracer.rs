@@ -22,15 +22,6 @@ pub struct Iotracer {
     leaving: Leaving,
 }
 
-/// Whether an op reads (`R`) or writes (`W`) data, if it does.
-pub(super) fn direction(op: Op) -> Option<char> {
-    match op {
-        Op::Read | Op::Pread64 | Op::Readv | Op::Preadv | Op::Preadv2 => Some('R'),
-        Op::Write | Op::Pwrite64 | Op::Writev | Op::Pwritev | Op::Pwritev2 => Some('W'),
-        _ => None,
-    }
-}
-
 impl Iotracer {
     /// `start_ns`: the moment from which times count.
     #[must_use]
@@ -93,7 +84,7 @@ impl Iotracer {
     }
 
     fn access(&mut self, op: Op, offset: Option<u64>, size: Option<u64>) -> Option<(char, u64, u64)> {
-        let letter = direction(op)?;
+        let letter = if op.is_write()? { 'W' } else { 'R' };
         let known = offset.zip(size);
         if known.is_none() {
             self.leaving.count("reads and writes whose offset or size is unknown");

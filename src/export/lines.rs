@@ -143,9 +143,7 @@ impl Lines {
         }
         how.extend(ns.and_then(|ns| self.largest_row(call, ns)));
         if errno.is_none()
-            && let Some(size) = call
-                .size
-                .filter(|size| super::iotracer::direction(call.op).is_some() && *size > 0)
+            && let Some(size) = call.size.filter(|size| call.op.is_write().is_some() && *size > 0)
             && let Ok(moved) = u64::try_from(call.value)
             && ns.is_some()
             && moved < size

@@ -8,11 +8,10 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 
-use super::iotracer::direction;
 use super::names::Names;
 use super::record::{Caller, Moment, Point, Record, all};
 use super::select::Resolved;
-use crate::model::direct::{DirectAccess, DirectAccesses, Requester};
+use crate::model::direct::{DirectAccess, DirectAccesses, Submitter};
 use crate::model::record::{FileNumber, Kind, Records, Request};
 
 /// Records that arrived after another one before its moments are passed on. The rings of all CPUs are read in turn, so
@@ -155,7 +154,7 @@ impl<'a> InOrder<'a> {
         let may_matter = match &record {
             Record::Call(_) => true,
             Record::Async(call) => call.is_direct,
-            Record::Request(request) => request.inode.is_none(),
+            Record::Request(request) => request.inode.is_none() && self.selection.is_by_file(),
             _ => false,
         };
         if !is_selected && !may_matter {
@@ -206,7 +205,7 @@ impl<'a> InOrder<'a> {
         if request.inode.is_some() {
             return None;
         }
-        let file = self.direct.file_of(begin_ns, &Requester::of(request))?;
+        let file = self.direct.file_of(begin_ns, Submitter::of_request(request))?;
         let inode = self.names.file_of(file)?.inode;
         Some(Record::Request(Request {
             inode,
@@ -259,26 +258,19 @@ impl<'a> InOrder<'a> {
 
 /// Notes a read or write that bypasses the page cache.
 fn note_direct(direct: &mut DirectAccesses<FileNumber>, record: &Record) {
-    let access = match record {
-        Record::Call(call) if call.is_direct && direction(call.op).is_some() => DirectAccess {
-            pid: call.pid,
-            tid: call.tid,
-            file: call.files[0],
-            begin_ns: call.begin_ns,
-            end_ns: call.end_ns.unwrap_or(u64::MAX),
-            is_by_worker: false,
-        },
-        Record::Async(call) if call.is_direct && direction(call.op).is_some() => DirectAccess {
-            pid: call.pid,
-            tid: call.tid,
-            file: call.file,
-            begin_ns: call.begin_ns,
-            end_ns: call.attempt_end_ns,
-            is_by_worker: call.attempts > 1,
-        },
+    let (op, by, file, direct_until) = match record {
+        Record::Call(call) => (call.op, Submitter::of_call(call), call.files[0], call.direct_until()),
+        Record::Async(call) => (call.op, Submitter::of_async(call), call.file, call.direct_until()),
         _ => return,
     };
-    direct.note(access);
+    if let (Some(_), Some(end_ns)) = (op.is_write(), direct_until) {
+        direct.note(DirectAccess {
+            by,
+            file,
+            begin_ns: record.begin_ns(),
+            end_ns,
+        });
+    }
 }
 
 #[cfg(test)]

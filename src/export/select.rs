@@ -41,6 +41,12 @@ impl Resolved {
         }
     }
 
+    /// Whether records are selected by their files.
+    #[must_use]
+    pub fn is_by_file(&self) -> bool {
+        self.selection.is_by_file()
+    }
+
     /// Looks at an open file.
     pub fn learn(&mut self, number: FileNumber, file: &FileName) {
         if self.selection.is_by_file() && self.selection.has_path(&file.path) {

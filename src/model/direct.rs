@@ -3,18 +3,15 @@
 use std::collections::HashMap;
 
 use super::ids::Origin;
-use super::record::Request;
+use super::record::{AsyncCall, Call, Request};
 
 /// An access that bypasses the page cache, while its thread may submit its requests. `F`: how its file is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirectAccess<F> {
-    pub pid: u32,
-    pub tid: u32,
+    pub by: Submitter,
     pub file: F,
     pub begin_ns: u64,
     pub end_ns: u64,
-    /// Another thread than its own has attempted it, a worker of io_uring.
-    pub is_by_worker: bool,
 }
 
 /// Such accesses, in the order of their begins.
@@ -38,8 +35,8 @@ impl<F> Default for DirectAccesses<F> {
 impl<F: Copy + PartialEq> DirectAccesses<F> {
     /// An access begins.
     pub fn note(&mut self, access: DirectAccess<F>) {
-        self.latest.insert(access.tid, access);
-        if access.is_by_worker {
+        self.latest.insert(access.by.tid, access);
+        if access.by.is_by_worker {
             self.attempted.retain(|earlier| earlier.end_ns >= access.begin_ns);
             self.attempted.push(access);
         }
@@ -48,35 +45,57 @@ impl<F: Copy + PartialEq> DirectAccesses<F> {
     /// The file of the access that submitted a request. That of a worker is not known: it is on the file of all that were
     /// attempted then. `None`: it is of none, or of several.
     #[must_use]
-    pub fn file_of(&self, at_ns: u64, requester: &Requester) -> Option<F> {
-        if requester.tid == 0 {
+    pub fn file_of(&self, at_ns: u64, by: Submitter) -> Option<F> {
+        if by.tid == 0 {
             return None;
         }
-        let own = self.latest.get(&requester.tid).filter(|access| at_ns <= access.end_ns);
-        if own.is_some() || !requester.is_by_worker {
+        let own = self.latest.get(&by.tid).filter(|access| at_ns <= access.end_ns);
+        if own.is_some() || !by.is_by_worker {
             return own.map(|access| access.file);
         }
-        let is_its = |access: &&DirectAccess<F>| at_ns <= access.end_ns && [0, access.pid].contains(&requester.pid);
+        let is_its = |access: &&DirectAccess<F>| at_ns <= access.end_ns && [0, access.by.pid].contains(&by.pid);
         let mut files = self.attempted.iter().filter(is_its).map(|access| access.file);
         let file = files.next()?;
         files.all(|other| other == file).then_some(file)
     }
 }
 
-/// Who submitted a request.
+/// Who submits requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Requester {
+pub struct Submitter {
     /// 0: unknown.
     pub pid: u32,
     /// 0: unknown, or not on behalf of an access: metadata is of no file, even if a call on one submits it.
     pub tid: u32,
-    /// A worker of io_uring may have submitted it.
+    /// Of an access: another thread than its own has attempted it, a worker of io_uring. Of a request: such a thread may
+    /// have submitted it.
     pub is_by_worker: bool,
 }
 
-impl Requester {
+impl Submitter {
+    /// Of the requests of a call.
     #[must_use]
-    pub fn of(request: &Request) -> Self {
+    pub fn of_call(call: &Call) -> Self {
+        Self {
+            pid: call.pid,
+            tid: call.tid,
+            is_by_worker: false,
+        }
+    }
+
+    /// Of the requests of an asynchronous call.
+    #[must_use]
+    pub fn of_async(call: &AsyncCall) -> Self {
+        Self {
+            pid: call.pid,
+            tid: call.tid,
+            is_by_worker: call.is_direct && call.attempts > 1,
+        }
+    }
+
+    /// Of a request.
+    #[must_use]
+    pub fn of_request(request: &Request) -> Self {
         Self {
             pid: request.pid,
             tid: if request.is_meta { 0 } else { request.tid },
@@ -93,17 +112,15 @@ mod tests {
 
     fn access(tid: u32, file: char, span: (u64, u64), is_by_worker: bool) -> DirectAccess<char> {
         DirectAccess {
-            pid: PID,
-            tid,
+            by: by(tid, is_by_worker),
             file,
             begin_ns: span.0,
             end_ns: span.1,
-            is_by_worker,
         }
     }
 
-    fn by(tid: u32, is_by_worker: bool) -> Requester {
-        Requester {
+    fn by(tid: u32, is_by_worker: bool) -> Submitter {
+        Submitter {
             pid: PID,
             tid,
             is_by_worker,
@@ -115,26 +132,26 @@ mod tests {
         let mut accesses = DirectAccesses::default();
         accesses.note(access(1, 'a', (10, 20), false));
         accesses.note(access(2, 'b', (15, 40), false));
-        assert_eq!(accesses.file_of(20, &by(1, false)), Some('a'));
-        assert_eq!(accesses.file_of(21, &by(1, false)), None);
-        assert_eq!(accesses.file_of(21, &by(2, true)), Some('b'));
-        assert_eq!(accesses.file_of(16, &by(0, false)), None);
+        assert_eq!(accesses.file_of(20, by(1, false)), Some('a'));
+        assert_eq!(accesses.file_of(21, by(1, false)), None);
+        assert_eq!(accesses.file_of(21, by(2, true)), Some('b'));
+        assert_eq!(accesses.file_of(16, by(0, false)), None);
         accesses.note(access(1, 'c', (30, 35), false));
-        assert_eq!(accesses.file_of(31, &by(1, false)), Some('c'));
+        assert_eq!(accesses.file_of(31, by(1, false)), Some('c'));
     }
 
     #[test]
     fn one_of_a_worker_is_on_the_only_file_that_is_attempted_then() {
         let mut accesses = DirectAccesses::default();
         accesses.note(access(1, 'a', (10, 30), true));
-        assert_eq!(accesses.file_of(12, &by(9, true)), Some('a'));
-        assert_eq!(accesses.file_of(12, &by(9, false)), None);
-        let other_process = Requester { pid: 8, ..by(9, true) };
-        assert_eq!(accesses.file_of(12, &other_process), None);
+        assert_eq!(accesses.file_of(12, by(9, true)), Some('a'));
+        assert_eq!(accesses.file_of(12, by(9, false)), None);
+        let other_process = Submitter { pid: 8, ..by(9, true) };
+        assert_eq!(accesses.file_of(12, other_process), None);
         assert_eq!(
             accesses.file_of(
                 12,
-                &Requester {
+                Submitter {
                     pid: 0,
                     ..other_process
                 }
@@ -142,7 +159,7 @@ mod tests {
             Some('a')
         );
         accesses.note(access(2, 'b', (20, 50), true));
-        assert_eq!(accesses.file_of(25, &by(9, true)), None);
-        assert_eq!(accesses.file_of(40, &by(9, true)), Some('b'));
+        assert_eq!(accesses.file_of(25, by(9, true)), None);
+        assert_eq!(accesses.file_of(40, by(9, true)), Some('b'));
     }
 }

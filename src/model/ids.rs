@@ -468,6 +468,18 @@ names! {
     }
 }
 
+impl Op {
+    /// Whether it writes or reads data of one file, or of a disk; `None`: it does neither.
+    #[must_use]
+    pub const fn is_write(self) -> Option<bool> {
+        match self {
+            Self::Read | Self::Pread64 | Self::Readv | Self::Preadv | Self::Preadv2 => Some(false),
+            Self::Write | Self::Pwrite64 | Self::Writev | Self::Pwritev | Self::Pwritev2 => Some(true),
+            _ => None,
+        }
+    }
+}
+
 /// A row of the whole-stack view, to which the time of a call is assigned: the layer in which the thread ran, or what
 /// it waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

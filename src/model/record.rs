@@ -137,6 +137,12 @@ impl Call {
     pub fn duration_ns(&self) -> Option<u64> {
         Some(self.end_ns?.saturating_sub(self.begin_ns))
     }
+
+    /// Until when its requests carry no page of its file; `None`: they do.
+    #[must_use]
+    pub fn direct_until(&self) -> Option<u64> {
+        self.is_direct.then(|| self.end_ns.unwrap_or(u64::MAX))
+    }
 }
 
 /// The paths that a call was given, as the program wrote them.
@@ -234,6 +240,14 @@ pub struct AsyncCall {
     pub attempts: u32,
     pub is_aio: bool,
     pub is_direct: bool,
+}
+
+impl AsyncCall {
+    /// As of a call.
+    #[must_use]
+    pub fn direct_until(&self) -> Option<u64> {
+        self.is_direct.then_some(self.attempt_end_ns)
+    }
 }
 
 /// A page fault on a mapped file.

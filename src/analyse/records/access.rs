@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::names::{FileKey, Names};
 use super::order::InOrder;
 use super::quick::QuickMap;
-use crate::model::direct::{DirectAccess, DirectAccesses, Requester};
+use crate::model::direct::{DirectAccess, DirectAccesses, Submitter};
 use crate::model::ids::Op;
 use crate::model::record::{AsyncCall, Call, FileNumber, Records, Request};
 use crate::model::report::records::{
@@ -41,16 +41,13 @@ pub struct Access {
 struct One {
     /// `None`: of a request that carries no page of a file.
     file: Option<u32>,
-    pid: u32,
-    tid: u32,
+    by: Submitter,
     level: AccessLevel,
     is_write: bool,
     address: u64,
     bytes: u64,
     /// The end of a direct call, whose requests carry no page of its file.
     direct_until: Option<u64>,
-    /// Of a call: another thread than its own has attempted it. Of a request: such a thread may have submitted it.
-    is_by_worker: bool,
     /// Others are only there for the requests that they submit.
     is_selected: bool,
 }
@@ -60,13 +57,11 @@ struct Accessed {
     begin_ns: u64,
     /// Which of those that begin at the same moment is first.
     rank: u8,
-    /// The process and the thread.
-    thread: (u32, u32),
+    by: Submitter,
     is_write: bool,
     file: FileNumber,
     range: (Option<u64>, Option<u64>),
     direct_until: Option<u64>,
-    is_by_worker: bool,
     is_selected: bool,
 }
 
@@ -105,16 +100,6 @@ struct Stream {
     sums: [Sums; 2],
 }
 
-/// The direction of a call or a request on one file; `None`: it is no access.
-#[must_use]
-pub fn is_write(op: Op) -> Option<bool> {
-    match op {
-        Op::Read | Op::Pread64 | Op::Readv | Op::Preadv | Op::Preadv2 => Some(false),
-        Op::Write | Op::Pwrite64 | Op::Writev | Op::Pwritev | Op::Pwritev2 => Some(true),
-        _ => None,
-    }
-}
-
 /// The requested size, or else the number of bytes that were read or written: a vector's size is no argument.
 fn size(requested: Option<u64>, value: i64) -> Option<u64> {
     requested.or_else(|| u64::try_from(value).ok())
@@ -148,16 +133,15 @@ impl Access {
         }
         if is_on_two_files(call.op) {
             self.on_two_files += 1;
-        } else if let Some(is_write) = is_write(call.op) {
+        } else if let Some(is_write) = call.op.is_write() {
             let accessed = Accessed {
                 begin_ns: call.begin_ns,
                 rank: 0,
-                thread: (call.pid, call.tid),
+                by: Submitter::of_call(call),
                 is_write,
                 file: call.files[0],
                 range: (call.offset, size(call.size, call.value)),
-                direct_until: call.is_direct.then(|| call.end_ns.unwrap_or(u64::MAX)),
-                is_by_worker: false,
+                direct_until: call.direct_until(),
                 is_selected: true,
             };
             self.on_file(accessed, names);
@@ -166,20 +150,19 @@ impl Access {
 
     fn asynchronous(&mut self, call: &AsyncCall, names: &Names) {
         let is_selected = names.selects(call.pid, call.tid, names.key(call.file), call.end_ns);
-        let is_by_worker = call.is_direct && call.attempts > 1;
-        if !is_selected && !is_by_worker {
+        let by = Submitter::of_async(call);
+        if !is_selected && !by.is_by_worker {
             return;
         }
-        if let Some(is_write) = is_write(call.op) {
+        if let Some(is_write) = call.op.is_write() {
             let accessed = Accessed {
                 begin_ns: call.begin_ns,
                 rank: 1,
-                thread: (call.pid, call.tid),
+                by,
                 is_write,
                 file: call.file,
                 range: (call.offset, size(call.size, call.value)),
-                direct_until: call.is_direct.then_some(call.attempt_end_ns),
-                is_by_worker,
+                direct_until: call.direct_until(),
                 is_selected,
             };
             self.on_file(accessed, names);
@@ -197,21 +180,19 @@ impl Access {
         };
         let one = One {
             file: Some(self.index(key)),
-            pid: accessed.thread.0,
-            tid: accessed.thread.1,
+            by: accessed.by,
             level: AccessLevel::Vfs,
             is_write: accessed.is_write,
             address,
             bytes,
             direct_until: accessed.direct_until,
-            is_by_worker: accessed.is_by_worker,
             is_selected: accessed.is_selected,
         };
         self.push(accessed.begin_ns, accessed.rank, one, names);
     }
 
     fn request(&mut self, request: &Request, names: &Names) {
-        let Some(is_write) = is_write(request.op) else {
+        let Some(is_write) = request.op.is_write() else {
             return;
         };
         let is_selected = match request.inode {
@@ -222,17 +203,14 @@ impl Access {
             return;
         }
         let begin_ns = request.submitted_ns.or(request.started_ns).or(request.issued_ns);
-        let requester = Requester::of(request);
         let one = One {
             file: request.inode.map(|inode| self.index(inode.into())),
-            pid: requester.pid,
-            tid: requester.tid,
+            by: Submitter::of_request(request),
             level: AccessLevel::Blk,
             is_write,
             address: request.sector,
             bytes: request.bytes,
             direct_until: None,
-            is_by_worker: requester.is_by_worker,
             is_selected: true,
         };
         self.push(begin_ns.unwrap_or(request.ended_ns), RANK_REQUEST, one, names);
@@ -261,13 +239,12 @@ impl Access {
     /// The next access in the order of time.
     fn next(&mut self, begin_ns: u64, one: One, names: &Names) {
         if let (Some(file), Some(end_ns)) = (one.file, one.direct_until) {
+            let by = one.by;
             self.direct.note(DirectAccess {
-                pid: one.pid,
-                tid: one.tid,
+                by,
                 file,
                 begin_ns,
                 end_ns,
-                is_by_worker: one.is_by_worker,
             });
         }
         if !one.is_selected {
@@ -277,12 +254,7 @@ impl Access {
             self.compare(begin_ns, file, one);
             return;
         }
-        let requester = Requester {
-            pid: one.pid,
-            tid: one.tid,
-            is_by_worker: one.is_by_worker,
-        };
-        let file = self.direct.file_of(begin_ns, &requester);
+        let file = self.direct.file_of(begin_ns, one.by);
         let key = file.map(|file| self.files[file as usize].key);
         match file {
             // One without a file is not selected if only some files are.
@@ -314,7 +286,7 @@ impl Access {
         level.end_ns = level.end_ns.max(begin_ns);
         level.count_size(one.bytes);
         if one.level == AccessLevel::Vfs {
-            let stream = self.streams.entry((index, one.pid)).or_insert_with(|| Stream {
+            let stream = self.streams.entry((index, one.by.pid)).or_insert_with(|| Stream {
                 next: Some(one.address),
                 sums: Default::default(),
             });
