@@ -12,6 +12,7 @@ import recordings
 COLUMNS = {
     "calls": "toUnixTimestamp64Nano(begin) AS begin_ns, duration_ns, pid, op, value, offset AS start, size, file, "
     "syscall_ns, vfs_ns, file_system, file_system_ns",
+    "async": "toUnixTimestamp64Nano(begin) AS begin_ns, op, value, offset AS start, size, file",
     "waits": "row AS wait, ns",
     "requests": "concat(toString(disk_major), ':', toString(disk_minor)) AS disk, op, sector, bytes, pid, "
     "toUnixTimestamp64Nano(issued) AS issued_ns, toUnixTimestamp64Nano(ended) AS ended_ns",

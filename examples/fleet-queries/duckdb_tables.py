@@ -12,6 +12,7 @@ import recordings
 COLUMNS = {
     "calls": "epoch_ns(\"begin\") AS begin_ns, duration_ns, pid, op, value, \"offset\" AS start, size, file, "
     "syscall_ns, vfs_ns, file_system, file_system_ns",
+    "async": "epoch_ns(\"begin\") AS begin_ns, op, value, \"offset\" AS start, size, file",
     "waits": "\"row\" AS wait, ns",
     "requests": "disk_major || ':' || disk_minor AS disk, op, sector, bytes, pid, "
     "epoch_ns(issued) AS issued_ns, epoch_ns(ended) AS ended_ns",

@@ -12,6 +12,7 @@ WRITES = ["write", "pwrite64", "writev", "pwritev", "pwritev2"]
 TEXTS = ["op", "row", "file_system"]
 COLUMNS = {
     "calls": "begin duration_ns pid op value offset size file syscall_ns vfs_ns file_system file_system_ns",
+    "async": "begin op value offset size file",
     "waits": "row ns",
     "requests": "ended issued disk_major disk_minor sector bytes op pid",
     "files": "file inode_major inode_minor inode",
@@ -58,8 +59,10 @@ def tables(root, segments):
     inode = pl.format("{}:{} {}", "inode_major", "inode_minor", "inode").alias("inode")
     # A segment repeats the definitions that it uses.
     files = read("files").select("recording", "file", inode).unique(["recording", "file"])
+    moved = ["recording", *COLUMNS["async"].split()]
     accesses = (
-        calls.join(files, on=["recording", "file"])
+        pl.concat([read(name).select(moved) for name in ("calls", "async")], how="vertical_relaxed")
+        .join(files, on=["recording", "file"])
         .filter(col("op").is_in(READS + WRITES), col("offset").is_not_null())
         .with_columns(
             pl.coalesce(col("size").cast(pl.Int64), "value").alias("length"), col("offset").cast(pl.Int64).alias("first")

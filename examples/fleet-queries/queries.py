@@ -8,6 +8,8 @@ VIEWS = {
         *("begin_ns", "duration_ns", "pid", "op", "value", "start", "size", "file"),
         *("syscall_ns", "vfs_ns", "file_system", "file_system_ns"),
     ],
+    # Requests of io_uring and AIO.
+    "async": ["begin_ns", "op", "value", "start", "size", "file"],
     "waits": ["wait", "ns"],
     "requests": ["disk", "op", "sector", "bytes", "pid", "issued_ns", "ended_ns"],
     "files": ["file", "inode"],
@@ -63,10 +65,13 @@ TABLES = {
         WHERE ns > 0 GROUP BY recording, name""",
     # Is each file read and written sequentially? An access is if it begins where the one before it ended.
     "access": """
-        WITH accesses AS (
-            SELECT calls.recording AS recording, files.inode AS inode, begin_ns, CAST(start AS {int}) AS first,
+        WITH moving AS (
+            SELECT recording, begin_ns, op, value, start, size, file FROM calls
+            UNION ALL SELECT recording, begin_ns, op, value, start, size, file FROM async),
+        accesses AS (
+            SELECT moving.recording AS recording, files.inode AS inode, begin_ns, CAST(start AS {int}) AS first,
                 CAST(coalesce(size, value) AS {int}) AS length
-            FROM calls JOIN files ON calls.recording = files.recording AND calls.file = files.file
+            FROM moving JOIN files ON moving.recording = files.recording AND moving.file = files.file
             WHERE op IN ('read', 'pread64', 'readv', 'preadv', 'preadv2',
                          'write', 'pwrite64', 'writev', 'pwritev', 'pwritev2')
                 AND start IS NOT NULL AND (size IS NOT NULL OR value >= 0)),
