@@ -1,6 +1,6 @@
 //! Exports of what SQLite, fio with six engines, git and direct I/O did on this kernel, in the tools that they are for: all
 //! have the numbers of `report`. Run it as root; `tests/run` installs the tools. `IOSB_RECORDING` is a recording of such a
-//! workload that was made elsewhere, as `tests/exports/guests` does in guests.
+//! workload that was made elsewhere, as `tests/exports/guests` does in guests, and `IOSB_LOST` one that lost calls.
 
 #[path = "exports/analyses.rs"]
 mod analyses;
@@ -176,9 +176,13 @@ fn what_was_lost_is_lost_in_the_tools_that_read_exports() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("native-exports-lost");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
-    let recording = ["record", "-q", "-T", "syscall", "--buffer", "64k", "-o", "x.iosb", "--"];
-    let workload = ["dd", "if=/dev/zero", "of=bytes", "bs=1", "count=50000"];
-    run(&folder, &[&[TOOL], &recording[..], &workload[..]].concat());
+    if let Some(other) = std::env::var_os("IOSB_LOST") {
+        std::os::unix::fs::symlink(other, folder.join("x.iosb")).unwrap();
+    } else {
+        let recording = ["record", "-q", "-T", "syscall", "--buffer", "64k", "-o", "x.iosb", "--"];
+        let workload = ["dd", "if=/dev/zero", "of=bytes", "bs=1", "count=50000"];
+        run(&folder, &[&[TOOL], &recording[..], &workload[..]].concat());
+    }
     run(&folder, &[TOOL, "export", "x.iosb", "--to", "ctf", "-o", "ctf"]);
     // "12:00:01.250-12:00:01.262  CPU 1  2,543 calls have no record; ...".
     let (report, _) = run(&folder, &[TOOL, "report", "x.iosb", "--lost"]);
