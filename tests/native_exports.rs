@@ -6,12 +6,14 @@
 mod analyses;
 #[path = "exports/outside.rs"]
 mod outside;
+#[path = "exports/tables.rs"]
+mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use iostackbreakdown::model::record::{Records, Request, Sleep};
+use iostackbreakdown::model::record::{Kind, Lost, Records, Request, Sleep};
 use iostackbreakdown::recording::Recording;
 use serde_json::{Value, json};
 
@@ -179,9 +181,22 @@ fn what_was_lost_is_lost_in_the_tools_that_read_exports() {
     if let Some(other) = std::env::var_os("IOSB_LOST") {
         std::os::unix::fs::symlink(other, folder.join("x.iosb")).unwrap();
     } else {
-        let recording = ["record", "-q", "-T", "syscall", "--buffer", "64k", "-o", "x.iosb", "--"];
-        let workload = ["dd", "if=/dev/zero", "of=bytes", "bs=1", "count=50000"];
-        run(&folder, &[&[TOOL], &recording[..], &workload[..]].concat());
+        let recording = [
+            "record",
+            "-q",
+            "-T",
+            "syscall,blk",
+            "--buffer",
+            "64k",
+            "-o",
+            "x.iosb",
+            "--",
+        ];
+        let workload = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exports/overload");
+        run(
+            &folder,
+            &[&[TOOL], &recording[..], &[workload.to_str().unwrap()]].concat(),
+        );
     }
     run(&folder, &[TOOL, "export", "x.iosb", "--to", "ctf", "-o", "ctf"]);
     // "12:00:01.250-12:00:01.262  CPU 1  2,543 calls have no record; ...".
@@ -195,12 +210,58 @@ fn what_was_lost_is_lost_in_the_tools_that_read_exports() {
     let mut lost: Vec<(String, String, String)> = lost.collect();
     lost.sort();
     assert!(!lost.is_empty(), "{report}");
+    is_skipped(&folder);
     is_discarded(&run(&folder, &["babeltrace2", "ctf"]).1, &lost);
     if Path::new("/usr/bin/lttng-syscallstats").exists() {
         is_discarded(&run(&folder, &["lttng-syscallstats", "--no-progress", "ctf"]).1, &lost);
     } else {
         println!("left out: the analyses of LTTng, which this release does not have");
     }
+}
+
+/// Whether blkparse skips as many requests of each disk as were lost: it is not known of which disk they were. It sees a
+/// gap between two events of a CPU.
+fn is_skipped(folder: &Path) {
+    run(
+        folder,
+        &[TOOL, "export", "x.iosb", "--to", "blktrace", "-o", "blktrace"],
+    );
+    let recording = Recording::open(&folder.join("x.iosb")).unwrap();
+    let mut records = Records::default();
+    recording.batches(None, None).for_each(|batch| records.append(batch));
+    let disks = disks_of(&folder.join("blktrace"));
+    assert!(!disks.is_empty());
+    for disk in disks {
+        let known = recording.meta().disks.iter().find(|known| known.name == disk);
+        let number = known.unwrap().number;
+        let is_between = |lost: &&Lost| {
+            let its = || {
+                records
+                    .requests
+                    .iter()
+                    .filter(|request| (request.disk, request.cpu) == (number, lost.cpu))
+            };
+            its().any(|request| request.submitted_ns < Some(lost.to_ns))
+                && its().any(|request| request.ended_ns >= lost.to_ns)
+        };
+        let lost = records.lost.iter().filter(|lost| lost.kind == Kind::Request);
+        let expected: u64 = lost.filter(is_between).map(|lost| lost.records).sum();
+        let script = format!("cat blktrace/{disk}.blktrace.* | blkparse -i -");
+        let (out, _) = run(folder, &["sh", "-c", &script]);
+        // "Skips: 5 forward (900 -  16.9%)".
+        let skipped = out
+            .lines()
+            .find_map(|line| line.strip_prefix("Skips: ")?.split_once('('));
+        let skipped = skipped.and_then(|(_, rest)| rest.split_whitespace().next()?.parse::<u64>().ok());
+        assert_eq!(skipped, Some(expected), "{disk}: {out}");
+    }
+}
+
+/// The disks that an export in blktrace's format is of.
+fn disks_of(folder: &Path) -> BTreeSet<String> {
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    let disk = |name: std::ffi::OsString| Some(name.to_str()?.split_once(".blktrace.")?.0.to_owned());
+    names.filter_map(disk).collect()
 }
 
 /// Whether a tool has the same losses, by their ends, numbers and beginnings. Packets of a trace follow each other: a loss
@@ -225,7 +286,12 @@ fn is_discarded(text: &str, lost: &[(String, String, String)]) {
 }
 
 fn json_lines(recorded: &Recorded) {
-    let text = fs::read_to_string(recorded.export("jsonl")).unwrap();
+    let lines = recorded.export("jsonl");
+    // "/mnt/ext4/recorded.x/raw", which dd writes and reads.
+    let files = recorded.records.files.iter().filter_map(|file| file.path.as_ref());
+    let raw = files.map(|path| path.text.as_str()).find(|path| path.ends_with("/raw"));
+    tables::agree(&lines, raw.unwrap(), &recorded.records);
+    let text = fs::read_to_string(lines).unwrap();
     let mut counts = BTreeMap::<String, u64>::new();
     let schema: Value = serde_json::from_str(include_str!("../schema/events.schema.json")).unwrap();
     let validator = jsonschema::draft202012::new(&schema).unwrap();
@@ -263,20 +329,7 @@ fn trace_for_babeltrace(recorded: &Recorded) {
 
 fn block_trace(recorded: &Recorded) {
     let folder = recorded.export("blktrace");
-    let disks: BTreeSet<String> = fs::read_dir(&folder)
-        .unwrap()
-        .filter_map(|entry| {
-            Some(
-                entry
-                    .unwrap()
-                    .file_name()
-                    .to_str()?
-                    .split_once(".blktrace.")?
-                    .0
-                    .to_owned(),
-            )
-        })
-        .collect();
+    let disks = disks_of(&folder);
     let (mut sums, mut device_s, mut all_s) = ([0; 2], 0.0, 0.0);
     for disk in &disks {
         let script = format!("cat {disk}.blktrace.* | blkparse -i - -f '%a %d %N\\n'");
