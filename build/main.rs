@@ -61,8 +61,9 @@ fn main() {
         }
     }
     libelf::complete("src/libelf_supplement.c");
-    if env::var("PROFILE").is_ok_and(|profile| profile == "release") {
-        // A panic aborts there, so that nothing unwinds.
+    let is = |name: &str, value: &str| env::var(name).is_ok_and(|known| known == value);
+    // A panic aborts there, so that nothing unwinds. On arm64 the compiler's startup code of static executables refers to them.
+    if is("PROFILE", "release") && is("CARGO_CFG_TARGET_ARCH", "x86_64") {
         let script = env::current_dir()
             .expect("cargo sets it")
             .join("build/without_unwind_tables.ld");
