@@ -241,7 +241,9 @@ fn is_skipped(folder: &Path) {
                     .iter()
                     .filter(|request| (request.disk, request.cpu) == (number, lost.cpu))
             };
-            its().any(|request| request.submitted_ns < Some(lost.to_ns))
+            // A request has an event for each of its times that is known.
+            let first = |request: &Request| request.submitted_ns.or(request.started_ns).or(request.issued_ns);
+            its().any(|request| first(request).unwrap_or(request.ended_ns) < lost.to_ns)
                 && its().any(|request| request.ended_ns >= lost.to_ns)
         };
         let lost = records.lost.iter().filter(|lost| lost.kind == Kind::Request);

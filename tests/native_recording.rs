@@ -1,6 +1,6 @@
 //! Recordings on this kernel: their reports are those of the run, and what ends a recording early leaves it whole. Run it as root.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use iostackbreakdown::model::ids::Op;
-use iostackbreakdown::model::record::{Call, Kind, Records};
+use iostackbreakdown::model::record::{Call, Kind, Records, Request};
 use iostackbreakdown::recording::Recording;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::time::{ClockId, clock_gettime};
@@ -86,16 +86,28 @@ fn requests_that_write_the_recording_have_no_records() {
     let recording = Recording::open(&folder.join("x.iosb")).unwrap();
     let end: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("x.iosb/end.json")).unwrap()).unwrap();
     assert!(end["own_writes"]["requests"].as_u64() > Some(0), "{end}");
-    let inode = |path: PathBuf| fs::metadata(path).unwrap().ino();
+    let clocks = recording.meta().clocks;
+    // A file that was deleted before may have had the same inode number.
+    let inode = |path: PathBuf| {
+        let file = fs::metadata(path).unwrap();
+        let made = file.created().unwrap().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        (file.ino(), clocks.monotonic_ns(made.as_nanos() as i64))
+    };
     let tables = fs::read_dir(folder.join("x.iosb/000001")).unwrap();
-    let own: Vec<u64> = tables.map(|entry| inode(entry.unwrap().path())).collect();
-    let others: Vec<u64> = (1..=number)
-        .map(|number: u32| inode(folder.join(number.to_string())))
-        .collect();
+    let own: BTreeMap<u64, u64> = tables.map(|entry| inode(entry.unwrap().path())).collect();
+    let others = (1..=number).map(|number: u32| inode(folder.join(number.to_string())));
+    let others: BTreeMap<u64, u64> = others.collect();
     let requests = recording.batches(None, None).flat_map(|records| records.requests);
-    let written: Vec<u64> = requests.filter_map(|request| Some(request.inode?.number)).collect();
-    assert!(!written.iter().any(|inode| own.contains(inode)), "{said}");
-    assert!(others.iter().any(|inode| written.contains(inode)), "{said}");
+    let requests: Vec<Request> = requests.collect();
+    let are_written = |files: &BTreeMap<u64, u64>| {
+        let is_of = |request: &Request| {
+            let made_ns = request.inode.and_then(|inode| files.get(&inode.number));
+            made_ns.is_some_and(|made_ns| request.ended_ns > *made_ns)
+        };
+        requests.iter().any(is_of)
+    };
+    assert!(!are_written(&own), "{said}");
+    assert!(are_written(&others), "{said}");
     let lost = String::from_utf8(succeed(&folder, &["report", "x.iosb", "--lost"])).unwrap();
     assert!(lost.contains("wrote the recording itself"), "{lost}");
     fs::remove_dir_all(&folder).unwrap();

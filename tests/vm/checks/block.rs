@@ -111,7 +111,7 @@ const DELAY: Duration = Duration::from_millis(50);
 /// The maximum overhead of the disk and an idle machine.
 const BOUND: Duration = Duration::from_millis(60);
 /// How often a check is repeated on a busy host.
-const ATTEMPTS: u32 = 5;
+const ATTEMPTS: u32 = 20;
 
 const SPEC: Spec = Spec {
     set: "disk",
