@@ -102,8 +102,11 @@ fn hooked(report: &Report, hook: &Hook) -> Result<(), String> {
         if !hook.name.is_empty() && reported.join(", ") != hook.name {
             return Err(format!("{name} was measured by {reported:?}, not {}", hook.name));
         }
-        if hook.name.is_empty() && !(layer.not_measured.is_empty() && layer.warnings.is_empty()) {
-            return Err(format!("{name}: {:?} {:?}", layer.not_measured, layer.warnings));
+        // The tables of 32-bit programs are those of x86 alone.
+        let is_usual = |line: &&String| cfg!(target_arch = "aarch64") && line.starts_with("32-bit programs ");
+        let not_measured: Vec<&String> = layer.not_measured.iter().filter(|line| !is_usual(line)).collect();
+        if hook.name.is_empty() && !(not_measured.is_empty() && layer.warnings.is_empty()) {
+            return Err(format!("{name}: {not_measured:?} {:?}", layer.warnings));
         }
     }
     Ok(())

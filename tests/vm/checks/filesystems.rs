@@ -25,8 +25,9 @@ pub const CHECKS: &[Check] = &[
     }),
     check("filesystems: overlay", |guest| {
         counts(guest, &OVERLAY, OnExt4::new(guest)?)
-    }),
-    Check::new("filesystems: overlay, and ext4 below it", both).when(|guest| guest.tool().is_some()),
+    })
+    .when(sees_completions),
+    Check::new("filesystems: overlay, and ext4 below it", both).when(sees_completions),
     check(
         "filesystems: tmpfs is in the whole stack where it is named",
         named_beside_all,
@@ -47,6 +48,11 @@ pub const WITH_PEERS: &[Check] = &[
 
 const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
     Check::new(name, run).when(Guest::as_booted)
+}
+
+/// Its asynchronous requests complete in interrupts, where kprobes miss some, and the report says so.
+fn sees_completions(guest: &Guest) -> bool {
+    guest.as_booted() && guest.has_trampolines()
 }
 
 const MINUTE: Duration = Duration::from_secs(60);

@@ -13,11 +13,11 @@ pub const CHECKS: &[Check] = &[
     Check::new("traps: 40,000 cached reads by 8 threads, auto", |guest| {
         exact(guest, &CROWD)
     })
-    .when(has_tool),
+    .when(|guest| has_tool(guest) && guest.has_trampolines()),
     Check::new("traps: 512 threads asleep in direct reads, auto", |guest| {
         exact(guest, &SLEEPERS)
     })
-    .when(has_tool),
+    .when(|guest| has_tool(guest) && guest.has_trampolines()),
     Check::new(
         "traps: 64 threads asleep beside the detaching of the last run, auto",
         beside_detaching,
@@ -27,7 +27,7 @@ pub const CHECKS: &[Check] = &[
         "loss: another tool is detached from the same functions",
         left_by_another,
     )
-    .when(|guest| has_tool(guest) && !guest.preemptible()),
+    .when(|guest| has_tool(guest) && !guest.preemptible() && guest.has_trampolines()),
     Check::new("loss: a table of starts that is too small", small_table).when(has_tool),
     Check::new("loss: fentry where tasks are preempted", |guest| {
         lossy(guest, &CROWD, "fentry", false)
@@ -42,14 +42,19 @@ pub const CHECKS: &[Check] = &[
     Check::new("loss: kprobe-multi with 512 threads asleep", |guest| {
         lossy(guest, &SLEEPERS, "kprobe-multi", true)
     })
-    .when(|guest| has_tool(guest) && guest.kernel == "6.12"),
+    .when(has_multi),
     Check::new("loss: kprobe-session with 512 threads asleep", |guest| {
         lossy(guest, &SLEEPERS, "kprobe-session", true)
     })
-    .when(|guest| has_tool(guest) && guest.kernel == "6.12"),
+    .when(has_multi),
     Check::new("intervals: their sum is the whole", interval_sums).when(has_tool),
     Check::new("intervals: as many as requested", interval_count).when(has_tool),
 ];
+
+/// arm64 has them since 6.14, where they are made of the function graph tracer.
+fn has_multi(guest: &Guest) -> bool {
+    has_tool(guest) && guest.kernel == "6.12" && cfg!(target_arch = "x86_64")
+}
 
 fn has_tool(guest: &Guest) -> bool {
     guest.tool().is_some()
