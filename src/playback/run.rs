@@ -216,11 +216,11 @@ fn files<'a>(plan: &'a Plan, roots: &Roots) -> Result<Files<'a>, Cause> {
     let mut fds = Vec::with_capacity(plan.files.len());
     for file in &plan.files {
         let target = targets.get(file.spot as usize).and_then(Option::as_ref);
-        let (Some(found), Some(target)) = (file.found, target) else {
+        let (Some(found), Some(target)) = (&file.found, target) else {
             fds.push(AtomicI32::new(-1));
             continue;
         };
-        let flags = flags::of_machine(found, std::env::consts::ARCH).cast_signed() | libc::O_NONBLOCK;
+        let flags = flags::of_machine(found.flags, std::env::consts::ARCH).cast_signed() | libc::O_NONBLOCK;
         let opened = match target.open(flags, 0) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => target.open(flags & !libc::O_DIRECT, 0),
             other => other,
@@ -233,7 +233,7 @@ fn files<'a>(plan: &'a Plan, roots: &Roots) -> Result<Files<'a>, Cause> {
             )
         })?;
         // SAFETY: the descriptor is open.
-        unsafe { libc::lseek64(opened.as_raw_fd(), file.position.cast_signed(), libc::SEEK_SET) };
+        unsafe { libc::lseek64(opened.as_raw_fd(), found.position.cast_signed(), libc::SEEK_SET) };
         fds.push(AtomicI32::new(opened.into_raw_fd()));
     }
     let nowhere = std::fs::OpenOptions::new().write(true).open("/dev/null");

@@ -66,16 +66,26 @@ impl Recorded {
     }
 }
 
-/// The definition of an open file, without what a replay does not use. There may be millions, most of them of a few files.
-#[derive(Debug, Clone)]
-pub struct Defined {
+/// The definition of an open file, without what a replay does not use.
+#[derive(Debug, Clone, Copy)]
+pub struct Defined<'a> {
     pub at_ns: u64,
     pub size: u64,
     pub blocks: u64,
     pub position: u64,
-    pub flags: u32,
-    pub links: u32,
-    pub file: Arc<DefinedFile>,
+    pub file: &'a DefinedFile,
+}
+
+/// A definition as it is held. There may be millions, most of them of a few files.
+#[derive(Debug)]
+struct Held {
+    at_ns: u64,
+    size: u64,
+    blocks: u64,
+    position: u64,
+    number: FileNumber,
+    /// Index of what it has in common with others.
+    file: u32,
 }
 
 /// What definitions of a file have in common.
@@ -83,6 +93,8 @@ pub struct Defined {
 pub struct DefinedFile {
     pub inode: Option<Inode>,
     pub mode: u32,
+    pub flags: u32,
+    pub links: u32,
     pub file_system: Arc<str>,
     pub path: Option<DefinedPath>,
 }
@@ -90,25 +102,52 @@ pub struct DefinedFile {
 /// The first definition of each open file.
 #[derive(Debug, Default)]
 pub struct Definitions {
+    /// Until all are known.
     indices: HashMap<FileNumber, u32>,
-    all: Vec<Defined>,
+    /// By number, as soon as all are known.
+    all: Vec<Held>,
+    files: Vec<Arc<DefinedFile>>,
 }
 
 impl Definitions {
     /// By which of them an open file is defined.
     #[must_use]
     pub fn index(&self, number: FileNumber) -> Option<usize> {
-        self.indices.get(&number).map(|index| *index as usize)
+        if let Some(index) = self.indices.get(&number) {
+            return Some(*index as usize);
+        }
+        if !self.indices.is_empty() {
+            return None;
+        }
+        // Most numbers follow each other.
+        let next = number.checked_sub(self.all.first()?.number)? as usize;
+        match self.all.get(next) {
+            Some(held) if held.number == number => Some(next),
+            _ => self.all.binary_search_by_key(&number, |held| held.number).ok(),
+        }
     }
 
     #[must_use]
-    pub fn get(&self, number: FileNumber) -> Option<&Defined> {
-        self.all.get(self.index(number)?)
+    pub fn get(&self, number: FileNumber) -> Option<Defined<'_>> {
+        let held = self.all.get(self.index(number)?)?;
+        Some(Defined {
+            at_ns: held.at_ns,
+            size: held.size,
+            blocks: held.blocks,
+            position: held.position,
+            file: self.files.get(held.file as usize)?,
+        })
     }
 
-    fn add(&mut self, number: FileNumber, defined: Defined) {
-        self.indices.insert(number, self.all.len() as u32);
-        self.all.push(defined);
+    fn add(&mut self, held: Held) {
+        self.indices.insert(held.number, self.all.len() as u32);
+        self.all.push(held);
+    }
+
+    /// All are known: a table of where each of them is takes half as much as they do.
+    fn finish(&mut self) {
+        self.all.sort_unstable_by_key(|held| held.number);
+        self.indices = HashMap::new();
     }
 }
 
@@ -154,7 +193,7 @@ pub struct Loaded {
     /// What was opened under another path than its own, and when it was last.
     other_paths: HashMap<OtherPath, u64>,
     /// What definitions share.
-    defined: HashSet<Arc<DefinedFile>>,
+    defined: HashMap<Arc<DefinedFile>, u32>,
     texts: HashSet<Arc<str>>,
 }
 
@@ -279,26 +318,27 @@ impl Loaded {
         let of = DefinedFile {
             inode: file.inode,
             mode: file.mode,
+            flags: file.flags,
+            links: file.links,
             file_system: self.text(&file.file_system),
             path,
         };
         let shared = if let Some(known) = self.defined.get(&of) {
-            Arc::clone(known)
+            *known
         } else {
-            let new = Arc::new(of);
-            self.defined.insert(Arc::clone(&new));
-            new
+            let (new, index) = (Arc::new(of), self.files.files.len() as u32);
+            self.files.files.push(Arc::clone(&new));
+            self.defined.insert(new, index);
+            index
         };
-        let defined = Defined {
+        self.files.add(Held {
             at_ns: file.at_ns,
             size: file.size,
             blocks: file.blocks,
             position: file.position,
-            flags: file.flags,
-            links: file.links,
+            number: file.number,
             file: shared,
-        };
-        self.files.add(file.number, defined);
+        });
     }
 
     fn text(&mut self, text: &str) -> Arc<str> {
@@ -372,6 +412,7 @@ impl Loaded {
         self.overtaken.sort_by_key(Recorded::key);
         self.sorter = sorter;
         self.working.finish();
+        self.files.finish();
         (self.defined, self.texts) = Default::default();
         let mut others: Vec<(OtherPath, u64)> = std::mem::take(&mut self.other_paths).into_iter().collect();
         others.sort_by(|(a, a_ns), (b, b_ns)| (a_ns, &a.given, &a.real).cmp(&(b_ns, &b.given, &b.real)));

@@ -81,11 +81,11 @@ pub fn plan(
         }
     }
     let needed = simulation.needed(root_count);
-    let most_open = survey.open.most(&simulation.files);
     let prepared = simulation.prepared();
+    let most_open = survey.open.most(&simulation.files);
+    let spots = simulation.take_spots();
     let Simulation {
         files,
-        spots,
         texts,
         made,
         mut left_out,

@@ -95,12 +95,18 @@ impl Part {
 pub struct Opened {
     /// Its path when it was opened, as index of a spot.
     pub spot: u32,
-    /// Flags with the numbers of x86-64, of one that was opened before the recording; `None`: a call opens it.
-    pub found: Option<u32>,
-    /// Its position then.
-    pub position: u64,
     /// Calls that use it. It is closed by the last one.
     pub uses: u32,
+    /// Of one that was opened before the recording; `None`: a call opens it. Few are.
+    pub found: Option<Box<Found>>,
+}
+
+/// An open file as it was before the recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// With the numbers of x86-64.
+    pub flags: u32,
+    pub position: u64,
 }
 
 /// What must exist before the first call.

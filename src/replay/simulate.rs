@@ -8,7 +8,7 @@ use super::flags;
 use super::load::{Defined, Loaded, Recorded};
 use super::order::Resource;
 use super::path::{self, Components, Mounts, Refused, Roots, Spot};
-use super::plan::{Action, Opened, Prepared, What};
+use super::plan::{Action, Found, Opened, Prepared, What};
 use super::ranges::Ranges;
 use super::tree::{Kind, NodeId, SlotId, State, Tree};
 use super::working::Working;
@@ -80,8 +80,8 @@ pub(super) struct Simulation<'a> {
     /// By device and inode.
     inodes: HashMap<(u32, u32, u64), NodeId>,
     pub files: Vec<Opened>,
-    pub spots: Vec<Spot>,
-    known_spots: HashMap<Spot, u32>,
+    /// With their indices.
+    spots: HashMap<Spot, u32>,
     pub texts: Vec<String>,
     pub made: BTreeSet<u32>,
     pub left_out: BTreeMap<(Op, Why), u64>,
@@ -108,8 +108,7 @@ impl<'a> Simulation<'a> {
             opened: 0,
             inodes: HashMap::new(),
             files: Vec::new(),
-            spots: Vec::new(),
-            known_spots: HashMap::new(),
+            spots: HashMap::new(),
             texts: Vec::new(),
             made: BTreeSet::new(),
             left_out: BTreeMap::new(),
@@ -175,15 +174,8 @@ impl<'a> Simulation<'a> {
 
     fn spot(&mut self, path: &[String]) -> u32 {
         let spot = self.roots.spot(path);
-        if let Some(known) = self.known_spots.get(&spot) {
-            return *known;
-        }
-        let new = self.known_spots.len() as u32;
-        if self.surveys {
-            self.spots.push(spot.clone());
-        }
-        self.known_spots.insert(spot, new);
-        new
+        let new = self.spots.len() as u32;
+        *self.spots.entry(spot).or_insert(new)
     }
 
     /// The directories that a given path leads through links, replaced by what they lead to. `all`: its last component,
@@ -301,7 +293,7 @@ impl<'a> Simulation<'a> {
     fn find(&mut self, number: FileNumber, call: &Recorded) -> Result<(), Why> {
         let definition = self.loaded.files.get(number).ok_or(Why::UnknownFile)?;
         let path = self.replayable(definition)?;
-        let (node, spot) = if definition.links == 0 && definition.file.mode & TYPE == REGULAR {
+        let (node, spot) = if definition.file.links == 0 && definition.file.mode & TYPE == REGULAR {
             // It has no name any more, but may have had one that another file has now.
             let path = vec![format!(".iosb-open-{number}")];
             let looked = self.look(path, 0)?;
@@ -310,12 +302,14 @@ impl<'a> Simulation<'a> {
             let looked = self.look(path, 0)?;
             self.discovered(&looked, definition)
         };
-        let flags = flags::recorded(definition.flags, self.machine);
+        let flags = flags::recorded(definition.file.flags, self.machine);
         let index = self.add_opened(Opened {
             spot,
-            found: Some(flags & !(flags::CREATE | flags::EXCLUSIVE | flags::TRUNCATE)),
-            position: definition.position,
             uses: 0,
+            found: Some(Box::new(Found {
+                flags: flags & !(flags::CREATE | flags::EXCLUSIVE | flags::TRUNCATE),
+                position: definition.position,
+            })),
         });
         // Its definition was made by the call, and has the position before it.
         let position = call
@@ -336,7 +330,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// The path of an open file, if it is a regular file or directory that keeps data.
-    fn replayable(&self, definition: &Defined) -> Result<Components, Why> {
+    fn replayable(&self, definition: Defined<'_>) -> Result<Components, Why> {
         if ![REGULAR, FOLDER, 0].contains(&(definition.file.mode & TYPE))
             || path::is_pseudo(&definition.file.file_system)
         {
@@ -355,7 +349,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// The node and spot of a path that existed when it was used, with its definition.
-    fn discovered(&mut self, looked: &Looked, definition: &Defined) -> (NodeId, u32) {
+    fn discovered(&mut self, looked: &Looked, definition: Defined<'_>) -> (NodeId, u32) {
         let spot = self.spot(&looked.path);
         let Some(slot) = looked.last else {
             return (super::tree::ROOT, spot);
@@ -364,7 +358,7 @@ impl<'a> Simulation<'a> {
         let known = identity(definition).and_then(|inode| self.inodes.get(&inode).copied());
         let node = match (self.tree.state(slot), known) {
             (State::Unseen, Some(known))
-                if definition.links > 1 && !is_folder && self.tree.node(known).first.is_some() =>
+                if definition.file.links > 1 && !is_folder && self.tree.node(known).first.is_some() =>
             {
                 self.tree.link_at_start(slot, known);
                 known
@@ -376,7 +370,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Learns from a definition what a node is, and what it was at the start.
-    fn define(&mut self, node: NodeId, definition: &Defined) {
+    fn define(&mut self, node: NodeId, definition: Defined<'_>) {
         if let Some(inode) = identity(definition) {
             self.inodes.insert(inode, node);
         }
@@ -399,7 +393,7 @@ impl<'a> Simulation<'a> {
         let flags = match call.op {
             Op::Open | Op::Openat => flags::recorded(call.extra as u32, self.machine),
             Op::Creat => flags::CREATE | flags::WRITE_ONLY | flags::TRUNCATE,
-            _ => flags::recorded(definition.map_or(0, |defined| defined.flags), self.machine),
+            _ => flags::recorded(definition.map_or(0, |defined| defined.file.flags), self.machine),
         };
         let is_unnamed = flags & flags::UNNAMED == flags::UNNAMED;
         let path = match definition {
@@ -453,7 +447,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// The node of a name that was opened successfully, and whether the call made it.
-    fn opened(&mut self, slot: SlotId, flags: u32, definition: Option<&Defined>) -> (NodeId, bool) {
+    fn opened(&mut self, slot: SlotId, flags: u32, definition: Option<Defined<'_>>) -> (NodeId, bool) {
         let creates = flags & flags::CREATE != 0;
         let is_empty = definition.is_some_and(|defined| defined.size == 0);
         let is_made = match self.tree.state(slot) {
@@ -490,13 +484,12 @@ impl<'a> Simulation<'a> {
         step: &mut Step,
         node: NodeId,
         flags: u32,
-        definition: Option<&Defined>,
+        definition: Option<Defined<'_>>,
     ) {
         let index = self.add_opened(Opened {
             spot: step.action.spot,
-            found: None,
-            position: 0,
             uses: 1,
+            found: None,
         });
         step.action.file = index;
         step.uses.push((Resource::Open(index), true));
@@ -641,8 +634,11 @@ impl<'a> Simulation<'a> {
                     return false;
                 }
                 node.is_changed = true;
-                if surveys {
-                    node.written.add(from, to);
+                // It matters only for what existed, and has not been read before.
+                if surveys && node.first.is_some() {
+                    for (from, to) in node.start.read.missing(from, to) {
+                        node.written.add(from, to);
+                    }
                 }
                 let extends = to > node.size;
                 node.grown = node.grown.saturating_add(moved.min(to.saturating_sub(node.size)));
@@ -839,7 +835,7 @@ impl<'a> Simulation<'a> {
             };
             let spot = self.spot(&path);
             // The directory of a root exists.
-            if !self.spots[spot as usize].inside.is_empty() {
+            if !self.roots.spot(&path).inside.is_empty() {
                 let what = what(self.tree.node_mut(node));
                 prepared.push(Prepared { spot, what });
             }
@@ -867,6 +863,13 @@ impl<'a> Simulation<'a> {
 }
 
 impl Simulation<'_> {
+    /// All spots, by their indices. Call it after all else.
+    pub fn take_spots(&mut self) -> Vec<Spot> {
+        let mut spots: Vec<(Spot, u32)> = std::mem::take(&mut self.spots).into_iter().collect();
+        spots.sort_unstable_by_key(|(_, index)| *index);
+        spots.into_iter().map(|(spot, _)| spot).collect()
+    }
+
     /// Bytes that the data needs, by root: what is prepared, and what is written beyond it.
     pub fn needed(&self, roots: usize) -> Vec<u64> {
         let mut needed = vec![0_u64; roots];
@@ -915,7 +918,7 @@ fn what(node: &mut super::tree::Node) -> What {
 }
 
 /// Device and inode.
-fn identity(definition: &Defined) -> Option<(u32, u32, u64)> {
+fn identity(definition: Defined<'_>) -> Option<(u32, u32, u64)> {
     definition
         .file
         .inode

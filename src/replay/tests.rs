@@ -254,7 +254,7 @@ fn a_file_that_was_read_is_prepared_with_data_where_it_was_read() {
         does(&plan),
         [Does::Open, Does::Pread, Does::Pwrite, Does::Pread, Does::Close]
     );
-    assert_eq!((plan.files[0].uses, plan.files[0].found), (5, None));
+    assert_eq!((plan.files[0].uses, plan.files[0].found.as_ref()), (5, None));
     assert_eq!(plan.needed, [196 * 512]);
     assert!(made(&plan).is_empty());
 }
@@ -319,8 +319,8 @@ fn a_file_that_was_open_before_is_opened_with_its_position() {
     // Moved by a call that was not recorded.
     made_of.at(1, Op::Read, 5, 50, 100);
     let plan = made_of.plan();
-    assert_eq!(plan.files[0].found, Some(2));
-    assert_eq!(plan.files[0].position, 4096);
+    let found = plan.files[0].found.as_ref().unwrap();
+    assert_eq!((found.flags, found.position), (2, 4096));
     let seeks: Vec<bool> = plan.actions[0].iter().map(|action| action.seeks).collect();
     assert_eq!(seeks, [false, false, true]);
     assert_eq!(plan.most_open, 1);
@@ -527,7 +527,8 @@ fn what_is_not_selected_is_prepared_for_what_is() {
     let plan = made_of.plan_as(selection, Order::Files).unwrap();
     assert_eq!(does(&plan), [Does::Pread]);
     assert_eq!(prepared(&plan), ["d/", "d/a 4096"]);
-    assert_eq!((plan.files[0].found, plan.not_selected), (Some(1), 2));
+    let found = plan.files[0].found.as_ref().unwrap();
+    assert_eq!((found.flags, plan.not_selected), (1, 2));
     let threads = Selection {
         threads: [7].into(),
         ..Selection::default()

@@ -5,6 +5,7 @@
 //! file that was renamed before it was opened is prepared under its old name.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::path::Components;
 use super::ranges::Ranges;
@@ -43,7 +44,8 @@ pub struct Node {
     pub written: Ranges,
     /// All that was written beyond the size, in bytes.
     pub grown: u64,
-    children: HashMap<Box<str>, SlotId>,
+    /// Of a directory.
+    children: Option<Box<HashMap<Arc<str>, SlotId>>>,
 }
 
 /// A node at the start, as far as it is known.
@@ -86,7 +88,7 @@ pub enum State {
 #[derive(Debug, Clone)]
 pub struct Slot {
     pub parent: NodeId,
-    pub name: Box<str>,
+    pub name: Arc<str>,
     pub at_start: State,
     pub now: State,
 }
@@ -144,17 +146,20 @@ impl Tree {
     }
 
     fn slot_in(&mut self, parent: NodeId, name: &str) -> SlotId {
-        if let Some(known) = self.node(parent).children.get(name) {
+        let children = self.node(parent).children.as_ref();
+        if let Some(known) = children.and_then(|children| children.get(name)) {
             return *known;
         }
         let new = self.slots.len() as SlotId;
+        let name: Arc<str> = name.into();
         self.slots.push(Slot {
             parent,
-            name: name.into(),
+            name: Arc::clone(&name),
             at_start: State::Unseen,
             now: State::Unseen,
         });
-        self.node_mut(parent).children.insert(name.into(), new);
+        let children = self.node_mut(parent).children.get_or_insert_default();
+        children.insert(name, new);
         new
     }
 
@@ -175,6 +180,12 @@ impl Tree {
             State::Unseen if !self.existed(slot.parent) => State::Absent,
             state => state,
         }
+    }
+
+    /// The names in a directory.
+    fn children(&self, folder: NodeId) -> impl Iterator<Item = &SlotId> {
+        let children = self.node(folder).children.as_ref();
+        children.into_iter().flat_map(|children| children.values())
     }
 
     fn existed(&self, node: NodeId) -> bool {
@@ -267,7 +278,7 @@ impl Tree {
         let mut found = Vec::new();
         let mut left = vec![folder];
         while let Some(node) = left.pop() {
-            for slot in self.node(node).children.values() {
+            for slot in self.children(node) {
                 // Of a node with several names, one is its own.
                 if let State::Is(child) = self.slots[*slot as usize].now {
                     found.push(*slot);
@@ -312,7 +323,7 @@ impl Tree {
             State::Is(node) => self.node(node).first == Some(*slot),
             State::Unseen | State::Absent => false,
         };
-        let slots = self.node(folder).children.values().copied();
+        let slots = self.children(folder).copied();
         let mut firsts: Vec<SlotId> = slots.filter(is_first).collect();
         let name = |slot: SlotId| &self.slots[slot as usize].name;
         firsts.sort_unstable_by(|a, b| name(*b).cmp(name(*a)));
