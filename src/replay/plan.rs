@@ -101,7 +101,7 @@ pub struct Opened {
     pub found: Option<Box<Found>>,
 }
 
-/// An open file as it was before the recording.
+/// An open file before the recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
     /// With the numbers of x86-64.
@@ -127,7 +127,7 @@ pub enum What {
         size: u64,
         /// Bytes that are allocated, rounded up to blocks of 512; `None`: unknown.
         allocated: Option<u64>,
-        /// What is read before it is written, and so must be data.
+        /// What is read before it is written, or overwritten, and so must be data.
         data: Ranges,
         /// What of that was in the page cache when it was first read.
         cached: Ranges,

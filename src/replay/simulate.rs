@@ -379,7 +379,9 @@ impl<'a> Simulation<'a> {
         if !node.start.is_defined && !node.is_changed {
             node.start.size = size;
             node.start.blocks = definition.blocks;
+            node.kept = size;
         }
+        node.kept = node.kept.min(size);
         if !node.start.is_defined {
             node.start.mode = definition.file.mode & 0o7777;
             node.start.is_defined = true;
@@ -607,7 +609,7 @@ impl<'a> Simulation<'a> {
         open.position = open.position.saturating_add(moved);
     }
 
-    /// Follows the size of a file, and what of it is read before it is written. Returns whether the call changes the size.
+    /// Follows the size of a file, and what of it is read before it is written, or overwritten. Returns whether the call changes the size.
     fn changes_size(&mut self, node: NodeId, call: &Recorded, action: &Action) -> bool {
         let surveys = self.surveys;
         let node = self.tree.node_mut(node);
@@ -636,7 +638,11 @@ impl<'a> Simulation<'a> {
                 node.is_changed = true;
                 // It matters only for what existed, and has not been read before.
                 if surveys && node.first.is_some() {
-                    for (from, to) in node.start.read.missing(from, to) {
+                    // To write to blocks that have no data yet costs file systems more.
+                    if node.start.blocks.saturating_mul(512) >= node.start.size {
+                        node.start.data.add(from, to.min(node.kept));
+                    }
+                    for (from, to) in node.start.data.missing(from, to) {
                         node.written.add(from, to);
                     }
                 }
@@ -647,6 +653,7 @@ impl<'a> Simulation<'a> {
             }
             Does::Ftruncate if call.value == 0 => {
                 (node.size, node.is_changed) = (action.offset, true);
+                node.kept = node.kept.min(action.offset);
                 true
             }
             Does::Fallocate if call.value == 0 => {
@@ -758,6 +765,7 @@ impl<'a> Simulation<'a> {
                 step.action.offset = call.extra;
                 let node_of = self.tree.node_mut(node);
                 (node_of.size, node_of.is_changed) = (call.extra, true);
+                node_of.kept = node_of.kept.min(call.extra);
                 step.uses.push((Resource::Size(node), true));
             }
             _ => {}
@@ -882,7 +890,7 @@ impl Simulation<'_> {
             };
             let root = path.map_or(0, |path| self.roots.spot(&path).root as usize);
             let start = if node.first.is_some() && matches!(node.kind, Kind::File | Kind::Unknown) {
-                node.start.read.bytes().max(node.start.blocks.saturating_mul(512))
+                node.start.data.bytes().max(node.start.blocks.saturating_mul(512))
             } else {
                 0
             };
@@ -910,7 +918,7 @@ fn what(node: &mut super::tree::Node) -> What {
                 mode: start.mode,
                 size: start.size,
                 allocated: start.is_defined.then(|| start.blocks.saturating_mul(512)),
-                data: within(&mut start.read),
+                data: within(&mut start.data),
                 cached: within(&mut start.cached),
             }
         }

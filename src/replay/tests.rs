@@ -248,8 +248,8 @@ fn a_file_that_was_read_is_prepared_with_data_where_it_was_read() {
         panic!()
     };
     assert_eq!((*mode, *allocated), (0o640, Some(196 * 512)));
-    // What was written before it was read needs no data.
-    assert_eq!(data.iter().collect::<Vec<_>>(), [(4096, 12_288)]);
+    // What was overwritten is data, too: to write to blocks without any costs more.
+    assert_eq!(data.iter().collect::<Vec<_>>(), [(0, 12_288)]);
     assert_eq!(
         does(&plan),
         [Does::Open, Does::Pread, Does::Pwrite, Does::Pread, Does::Close]
@@ -257,6 +257,32 @@ fn a_file_that_was_read_is_prepared_with_data_where_it_was_read() {
     assert_eq!((plan.files[0].uses, plan.files[0].found.as_ref()), (5, None));
     assert_eq!(plan.needed, [196 * 512]);
     assert!(made(&plan).is_empty());
+}
+
+/// To write to blocks that have no data yet takes a file system longer, so what was overwritten is data, if it is known to have
+/// been: it was not cut off before, and the file has no holes.
+#[test]
+fn what_is_overwritten_is_data() {
+    let mut made_of = Made::default();
+    made_of.open(1, "/srv/log", 0, file(5, 65_536));
+    made_of.at(1, Op::Pwrite64, 5, 4096, 8192);
+    made_of.at(1, Op::Pwrite64, 5, 61_440, 8192);
+    made_of.open(1, "/srv/cut", 0, file(6, 65_536));
+    made_of.on_file(1, Op::Ftruncate, 0, 6).extra = 4096;
+    made_of.at(1, Op::Pwrite64, 6, 0, 16_384);
+    let sparse = OpenFile {
+        blocks: 8,
+        ..file(7, 65_536)
+    };
+    made_of.open(1, "/srv/sparse", 0, sparse);
+    made_of.at(1, Op::Pwrite64, 7, 0, 4096);
+    let plan = made_of.plan();
+    let data = plan.prepared.iter().filter_map(|one| match &one.what {
+        What::File { data, .. } => Some(data.iter().collect::<Vec<_>>()),
+        _ => None,
+    });
+    let expected = [vec![(0, 4096)], vec![(4096, 12_288), (61_440, 65_536)], vec![]];
+    assert_eq!(data.collect::<Vec<_>>(), expected);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! made it before; what a call did not find did not exist. A node that existed has the slot of its first name, so that a
 //! file that was renamed before it was opened is prepared under its old name.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::path::Components;
@@ -41,11 +41,13 @@ pub struct Node {
     pub start: Start,
     /// Its size or data were changed by a call.
     pub is_changed: bool,
+    /// What is before this, in bytes, has not been cut off since the start.
+    pub kept: u64,
     pub written: Ranges,
     /// All that was written beyond the size, in bytes.
     pub grown: u64,
     /// Of a directory.
-    children: Option<Box<HashMap<Arc<str>, SlotId>>>,
+    children: BTreeMap<Arc<str>, SlotId>,
 }
 
 /// A node at the start, as far as it is known.
@@ -57,8 +59,8 @@ pub struct Start {
     /// Of 512 bytes.
     pub blocks: u64,
     pub mode: u32,
-    /// What was read before it was written.
-    pub read: Ranges,
+    /// What must be data: it was read before it was written, or overwritten.
+    pub data: Ranges,
     /// What of that was in the page cache when it was first read.
     pub cached: Ranges,
     /// Of a link: the length of its text.
@@ -69,11 +71,11 @@ impl Start {
     /// `[from, to)` is read before it is written.
     pub fn reads(&mut self, from: u64, to: u64, is_cached: bool) {
         if is_cached {
-            for (from, to) in self.read.missing(from, to) {
+            for (from, to) in self.data.missing(from, to) {
                 self.cached.add(from, to);
             }
         }
-        self.read.add(from, to);
+        self.data.add(from, to);
     }
 }
 
@@ -146,8 +148,7 @@ impl Tree {
     }
 
     fn slot_in(&mut self, parent: NodeId, name: &str) -> SlotId {
-        let children = self.node(parent).children.as_ref();
-        if let Some(known) = children.and_then(|children| children.get(name)) {
+        if let Some(known) = self.node(parent).children.get(name) {
             return *known;
         }
         let new = self.slots.len() as SlotId;
@@ -158,8 +159,7 @@ impl Tree {
             at_start: State::Unseen,
             now: State::Unseen,
         });
-        let children = self.node_mut(parent).children.get_or_insert_default();
-        children.insert(name, new);
+        self.node_mut(parent).children.insert(name, new);
         new
     }
 
@@ -184,8 +184,7 @@ impl Tree {
 
     /// The names in a directory.
     fn children(&self, folder: NodeId) -> impl Iterator<Item = &SlotId> {
-        let children = self.node(folder).children.as_ref();
-        children.into_iter().flat_map(|children| children.values())
+        self.node(folder).children.values()
     }
 
     fn existed(&self, node: NodeId) -> bool {

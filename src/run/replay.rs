@@ -650,7 +650,7 @@ fn report(plan: &Plan, ran: &Ran, wanted: &Replay) -> ReplayReport {
         .collect();
     operations.sort_by_key(|one| std::cmp::Reverse(one.recorded_ns));
     let [timer_ns, earlier_call_ns, thread_busy_ns] = results.causes;
-    let quantile = |q| results.lateness.quantile(q, None);
+    let quantile = |q| results.lateness.quantile(q, Some((0, results.most_ns)));
     ReplayReport {
         recorded_ns: plan.span_ns,
         took_ns: ran.took_ns,
