@@ -13,7 +13,8 @@ use std::time::Duration;
 pub const CHECKS: &[Check] = &[
     check("budget: the costliest layer of two, auto", |guest| {
         costliest(guest, "auto")
-    }),
+    })
+    .when(|guest| guest.tool().is_some() && guest.has_trampolines()),
     check("budget: the costliest layer of two, kprobe", |guest| {
         costliest(guest, "kprobe")
     })
