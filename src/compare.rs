@@ -694,13 +694,21 @@ fn difference(old: f64, new: f64, is_noise: bool, text: &impl Fn(f64) -> String)
         _ => "",
     };
     Difference {
-        text: format!("{sign}{}", text(change.abs())),
+        text: signed(sign, text(change.abs())),
         relative: if old > 0.0 {
-            format!("{sign}{} %", tenths(change.abs() / old * 100.0, 1))
+            signed(sign, format!("{} %", tenths(change.abs() / old * 100.0, 1)))
         } else {
             String::new()
         },
         is_noise,
+    }
+}
+
+/// What is rounded to zero has no sign.
+fn signed(sign: &str, number: String) -> String {
+    match number.contains(|c| matches!(c, '1'..='9')) {
+        true => format!("{sign}{number}"),
+        false => number,
     }
 }
 
@@ -907,6 +915,21 @@ mod tests {
         let text = compared(&report(false), &report(true));
         assert_eq!(words(&text, "kernel")[3..], ["1.000", "us", "-", "-"], "{text}");
         assert_eq!(words(&text, "syscall"), ["syscall", "-", "1.000", "us", "-"], "{text}");
+    }
+
+    #[test]
+    fn a_difference_that_is_rounded_to_zero_has_no_sign() {
+        let text = |number: f64| format!("{number:.1}");
+        let of = |new| difference(100.0, new, true, &text);
+        assert_eq!(
+            (of(99.99).text, of(99.99).relative),
+            ("0.0".to_owned(), "0.0 %".to_owned())
+        );
+        assert_eq!(
+            (of(99.9).text, of(99.9).relative),
+            ("-0.1".to_owned(), "-0.1 %".to_owned())
+        );
+        assert_eq!(of(100.1).text, "+0.1");
     }
 
     #[test]
