@@ -59,12 +59,12 @@ const SPEC: Spec = Spec {
     name: "worker",
 };
 
-/// A file system on a disk created by a check.
 /// A file system, while this exists.
 pub struct Mounted(&'static str);
 
 impl Mounted {
-    fn new(device: &str, folder: &'static str) -> Result<Self, String> {
+    /// A new ext4 on this device.
+    pub fn new(device: &str, folder: &'static str) -> Result<Self, String> {
         // No journal: only the check's calls may use the disk. Features are named, since 5.10 cannot mount today's
         // defaults.
         let options = ["-q", "-F", "-O", "none,extent,filetype,sparse_super,large_file", device];

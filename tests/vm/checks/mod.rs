@@ -25,6 +25,7 @@ mod matrix;
 mod neighbours;
 mod peers;
 mod privileges;
+mod replay;
 mod report;
 mod ring;
 mod sample;
@@ -68,6 +69,7 @@ const TABLES: &[&[Check]] = &[
     sample::CHECKS,
     matrix::CHECKS,
     seeks::CHECKS,
+    replay::CHECKS,
     slow::WITH_PEERS,
     costs::CHECKS,
     floors::CHECKS,
