@@ -135,10 +135,11 @@ fn a_recording_goes_on_while_the_screen_is_paused() {
     let seconds: Vec<_> = recording.seconds().collect();
     assert!(seconds.len() >= 4, "{}", seconds.len());
     let spans = seconds.windows(2).map(|pair| pair[1].at_ns - pair[0].at_ns);
-    // The last one is cut by the end. One that follows a delayed one is shorter.
+    // The last one is cut by the end. Those that follow a delayed one are shorter.
     let whole: Vec<u64> = spans.take(seconds.len() - 2).collect();
+    let mean = whole.iter().sum::<u64>() / whole.len() as u64;
     assert!(
-        whole.iter().all(|ns| (500_000_000..3_000_000_000).contains(ns)),
+        mean > 500_000_000 && whole.iter().all(|ns| *ns < 3_000_000_000),
         "{whole:?}"
     );
     let calls: usize = recording.batches(None, None).map(|records| records.calls.len()).sum();

@@ -174,10 +174,10 @@ pub struct OpCounters {
     pub extremes: Option<(u64, u64)>,
     /// Calls by errno.
     pub errnos: BTreeMap<i32, u128>,
-    /// Calls by step of [`crate::model::histogram`].
+    /// Calls by step of [`crate::model::histogram`]; missing steps are empty.
     #[serde(with = "sparse")]
     pub steps: Vec<u128>,
-    /// Calls by power of two of the chosen unit.
+    /// Calls by power of two of the chosen unit; missing ones are empty.
     #[serde(with = "sparse")]
     pub unit_slots: Vec<u128>,
 }
@@ -268,7 +268,7 @@ pub struct FamilyCounters {
     pub reached: [u64; ROWS as usize],
     pub class_calls: [u64; READ_CLASSES as usize],
     pub class_bytes: [u64; READ_CLASSES as usize],
-    /// Calls by step of [`crate::model::histogram`].
+    /// Calls by step of [`crate::model::histogram`]; missing steps are empty.
     #[serde(with = "sparse")]
     pub steps: Vec<u64>,
     pub slow: [u64; SLOW_KINDS as usize],

@@ -2,7 +2,7 @@
 
 use crate::kernel::interface::types::{binned, extremes, op_stats};
 use crate::model::abi::{BIN_WIDTH, EPOCH_STEP, UNIT_SLOTS};
-use crate::model::histogram::{STEPS, step_of, widest};
+use crate::model::histogram::{step_of, widest};
 use crate::model::snapshot::OpCounters;
 
 /// Adds a CPU's counters. `epoch` is the generation of extremes that the reading ends.
@@ -24,10 +24,8 @@ pub fn add(op: &mut OpCounters, cpu: &op_stats, epoch: u64) {
         (&mut op.steps, &cpu.steps[..]),
         (&mut op.unit_slots, &cpu.unit_slots[..]),
     ] {
-        sums.resize(slots.len(), 0);
-        for (sum, &n) in sums.iter_mut().zip(slots) {
-            add(sum, n);
-        }
+        let calls = slots.iter().map(|n| u128::from(*n));
+        calls.enumerate().for_each(|(index, calls)| add_at(sums, index, calls));
     }
     for slot in cpu.errnos.iter().filter(|slot| slot.error != 0) {
         add(op.errnos.entry(slot.error as i32).or_default(), slot.calls);
@@ -39,16 +37,26 @@ pub fn add(op: &mut OpCounters, cpu: &op_stats, epoch: u64) {
 /// counted, or 0. A bin never crosses a power of two of the unit, nor a step: two microseconds are 125 bins.
 pub fn add_binned(op: &mut OpCounters, cpu: &binned, unit_ns: u32) {
     op.bytes += u128::from(cpu.bytes);
-    op.steps.resize(STEPS, 0);
-    op.unit_slots.resize(UNIT_SLOTS as usize, 0);
     for (bin, first_ns) in cpu.bins.iter().zip((0..).step_by(BIN_WIDTH as usize)) {
         let calls = u128::from(bin.calls);
         op.total_ns += u128::from(bin.total_ns);
-        op.steps[step_of(first_ns)] += calls;
+        add_at(&mut op.steps, step_of(first_ns), calls);
         if let Some(units) = first_ns.checked_div(u64::from(unit_ns)) {
-            op.unit_slots[units.checked_ilog2().unwrap_or(0).min(UNIT_SLOTS - 1) as usize] += calls;
+            let slot = units.checked_ilog2().unwrap_or(0).min(UNIT_SLOTS - 1);
+            add_at(&mut op.unit_slots, slot as usize, calls);
         }
     }
+}
+
+/// Makes the list as long as it must be: most ops are never called, and no op takes all times.
+fn add_at(sums: &mut Vec<u128>, index: usize, calls: u128) {
+    if calls == 0 {
+        return;
+    }
+    if sums.len() <= index {
+        sums.resize(index + 1, 0);
+    }
+    sums[index] += calls;
 }
 
 /// The shortest and the longest time of an epoch, and of the next one if it has begun.
