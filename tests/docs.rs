@@ -202,7 +202,7 @@ fn levels_follow_from_what_was_measured() {
         assert_eq!(shares, expected, "{level}");
         seen += 1;
     }
-    assert_eq!(seen, 12);
+    assert_eq!(seen, 22);
 }
 
 /// The rows of a page's tables with this many cells.

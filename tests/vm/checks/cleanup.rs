@@ -81,7 +81,7 @@ fn has_trampolines(guest: &Guest) -> bool {
 fn held(guest: &Guest) -> Result<(), String> {
     let tool = guest.tool().ok_or("there is no tool")?;
     let of_report = u32::from(cfg!(target_arch = "aarch64"));
-    for (arguments, held) in [(["-T", "vfs"], 1 + of_report), (["-T", "blk"], 0)] {
+    for (arguments, held) in [(["-T", "vfs"], 1 + of_report), (["-T", "blk"], of_report)] {
         let running = Running::start(Command::new(tool).args(arguments))?;
         wait_for("the banner", MINUTE, || running.stderr().contains(BANNER))?;
         let before = link_number()?;

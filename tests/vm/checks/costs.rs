@@ -41,7 +41,7 @@ pub const CHECKS: &[Check] = &[
     })
     .when(|guest| guest.table && guest.kernel == "7"),
     watched("costs: a pread of another process", another).when(|guest| guest.kernel == "6.1"),
-    watched("costs: a direct read, -T blk", blk).when(is_watched),
+    watched("costs: a direct read, -T blk", |guest| blk(guest, "blk", &[])).when(is_watched),
     watched("costs: the start, -T vfs", |guest| {
         // The first start in a guest takes some 20 million more.
         let arguments = ["-T", "vfs"];
@@ -74,6 +74,21 @@ pub const CHECKS: &[Check] = &[
         recorded(guest, "blk recorded", &["-T", "blk", "-d", NULL], read)
     })
     .when(is_watched),
+    table("costs: a pread, -T vfs --by process", |guest| {
+        pread(guest, "vfs by process", &["-T", "vfs", "--by", "process"])
+    }),
+    table("costs: a pread, -T vfs --by file", |guest| {
+        pread(guest, "vfs by file", &["-T", "vfs", "--by", "file"])
+    }),
+    table("costs: a pread, -T vfs --cgroup", |guest| {
+        in_cgroup(|name| pread_of_all(guest, "vfs cgroup", &["-T", "vfs", "--cgroup", name]))
+    }),
+    table("costs: a pread, all layers, --cgroup", |guest| {
+        in_cgroup(|name| pread_of_all(guest, "all layers cgroup", &["--cgroup", name]))
+    }),
+    table("costs: a direct read, -T blk -Q --by disk", |guest| {
+        blk(guest, "blk queue by disk", &["-Q", "--by", "disk"])
+    }),
     table("costs: a pread, -T vfs -f", |guest| {
         pread(guest, "vfs -f", &["-T", "vfs", "-f"])
     }),
@@ -252,6 +267,22 @@ fn pread_of_all(guest: &Guest, figure: &str, arguments: &[&str]) -> Result<(), S
     tell(guest, figure, with - without)
 }
 
+/// Runs this while this process is in a control group of its own, whose path it is given.
+fn in_cgroup(act: impl FnOnce(&str) -> Result<(), String>) -> Result<(), String> {
+    const GROUP: &str = "/sys/fs/cgroup/costs";
+    let enter = |folder: &str| {
+        let procs = format!("{folder}/cgroup.procs");
+        fs::write(&procs, std::process::id().to_string()).map_err(|e| format!("{procs}: {e}"))
+    };
+    fs::create_dir_all(GROUP).map_err(|e| format!("{GROUP}: {e}"))?;
+    enter(GROUP)?;
+    let result = act(GROUP);
+    enter("/sys/fs/cgroup")?;
+    // The tool, which was started in it, detaches.
+    wait_for("the group to be empty", MINUTE, || fs::remove_dir(GROUP).is_ok())?;
+    result
+}
+
 fn all_layers(guest: &Guest) -> Result<(), String> {
     pread(guest, "all layers", &[])
 }
@@ -298,16 +329,16 @@ fn direct(guest: &Guest) -> Result<(NullDisks, impl FnMut() -> Result<(), String
     Ok((disks, read))
 }
 
-fn blk(guest: &Guest) -> Result<(), String> {
+fn blk(guest: &Guest, figure: &str, arguments: &[&str]) -> Result<(), String> {
     let (_disk, mut read) = direct(guest)?;
     let without = per_call(&mut read)?;
-    let running = tool(guest, &["-T", "blk", "-d", NULL])?;
+    let running = tool(guest, &[&["-T", "blk", "-d", NULL], arguments].concat())?;
     let with = per_call(&mut read)?;
     let report = end(running)?;
     if report.contains("can lose") {
         return Err(format!("not by what loses nothing:\n{report}"));
     }
-    tell(guest, "blk", with - without)
+    tell(guest, figure, with - without)
 }
 
 fn biolatency(guest: &Guest) -> Result<(), String> {
@@ -349,9 +380,13 @@ fn attaching_of(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("the time of attaching is not reported:\n{text}"))
 }
 
-/// Its peak memory, in KiB.
+/// Its peak memory with a report each second, in KiB: from the second on, a report has an earlier reading.
 fn memory(guest: &Guest) -> Result<(), String> {
-    let running = tool(guest, &[])?;
+    const REPORTS: usize = 3;
+    let running = tool(guest, &["1"])?;
+    let begins_report = |line: &&str| line.get(2..3) == Some(":") && line.get(5..6) == Some(":");
+    let reports = || fs::read_to_string(REPORT).map_or(0, |text| text.lines().filter(begins_report).count());
+    wait_for("reports", MINUTE, || reports() >= REPORTS)?;
     let file = format!("/proc/{}/status", running.pid());
     let text = fs::read_to_string(&file).map_err(|e| format!("{file}: {e}"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
