@@ -29,6 +29,12 @@ pub fn print(report: &ReplayReport, width: Option<usize>, out: &mut impl io::Wri
     if let Some(lateness) = &report.lateness {
         page.line(&format!("  lateness        {}", quantiles(lateness)));
         page.line(&format!("                  {}", causes(lateness)));
+        if let Some(ns) = lateness.p50_ns.filter(|ns| *ns >= NOT_KEPT_NS) {
+            page.line(&format!(
+                "  the times were not kept: half of the calls began {} or more after theirs",
+                time_each(ns)
+            ));
+        }
     }
     results(report, &mut page);
     not_replayed(report, &mut page);
@@ -36,6 +42,10 @@ pub fn print(report: &ReplayReport, width: Option<usize>, out: &mut impl io::Wri
     operations(report, &mut page);
     out.write_all(page.text.as_bytes())
 }
+
+/// Half of all calls being later than this means that the disk or the machine is too slow for the recorded times, so that a
+/// comparison with the recording is one of other loads.
+const NOT_KEPT_NS: u64 = 10_000_000;
 
 fn seconds(ns: u64) -> String {
     let span = Duration::from_nanos(ns);
@@ -242,6 +252,27 @@ pub(crate) fn example() -> ReplayReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_replay_that_does_not_keep_the_times_says_so() {
+        let text = |p50_ns| {
+            let mut report = example();
+            report.lateness = report.lateness.map(|lateness| Lateness {
+                p50_ns: Some(p50_ns),
+                ..lateness
+            });
+            let mut out = Vec::new();
+            print(&report, Some(80), &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert!(!text(NOT_KEPT_NS - 1).contains("not kept"));
+        let slow = text(176_000_000);
+        assert!(
+            slow.contains("\n  the times were not kept: half of the calls began 176 ms or more after theirs\n"),
+            "{slow}"
+        );
+        assert!(slow.lines().all(|line| line.chars().count() <= 80), "{slow}");
+    }
 
     #[test]
     fn nothing_that_differs_goes_unreported() {
