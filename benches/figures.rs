@@ -31,7 +31,7 @@ const PINNED: &[(&str, &str, u64)] = &[
     ("6.1", "start", 572),
     ("6.1", "start all fentry", 2_005),
     ("6.1", "start all kprobe", 2_209),
-    ("6.1", "memory", 9_096),
+    ("6.1", "memory", 9_364),
     ("6.1", "size", 7_139),
     ("7", "vfs fsession", 464),
     ("7", "vfs lossless", 1_019),

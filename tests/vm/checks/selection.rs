@@ -118,6 +118,7 @@ const SELECTION: &[Line] = &[
     ("peers: ", &["6.1"]),
     ("peers: ext4dist", &["6.1", "6.1 preempt=full"]),
     ("peers: ftrace's histograms", &["6.1", "7"]),
+    ("replay: ", &["7"]),
     ("folding: ", &["5.10", "6.1", "7"]),
     // Minutes of an emulated CPU each: programs as they were compiled take long to verify.
     ("folding: the whole stack", &["7"]),
