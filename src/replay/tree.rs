@@ -182,11 +182,6 @@ impl Tree {
         }
     }
 
-    /// The names in a directory.
-    fn children(&self, folder: NodeId) -> impl Iterator<Item = &SlotId> {
-        self.node(folder).children.values()
-    }
-
     fn existed(&self, node: NodeId) -> bool {
         node == ROOT || self.node(node).first.is_some()
     }
@@ -277,7 +272,7 @@ impl Tree {
         let mut found = Vec::new();
         let mut left = vec![folder];
         while let Some(node) = left.pop() {
-            for slot in self.children(node) {
+            for slot in self.node(node).children.values() {
                 // Of a node with several names, one is its own.
                 if let State::Is(child) = self.slots[*slot as usize].now {
                     found.push(*slot);
@@ -322,7 +317,7 @@ impl Tree {
             State::Is(node) => self.node(node).first == Some(*slot),
             State::Unseen | State::Absent => false,
         };
-        let slots = self.children(folder).copied();
+        let slots = self.node(folder).children.values().copied();
         let mut firsts: Vec<SlotId> = slots.filter(is_first).collect();
         let name = |slot: SlotId| &self.slots[slot as usize].name;
         firsts.sort_unstable_by(|a, b| name(*b).cmp(name(*a)));
