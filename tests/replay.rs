@@ -13,6 +13,10 @@ use iostackbreakdown::model::recording::{Meta, Names};
 use iostackbreakdown::model::report::slow::{CallPath, Inode};
 use iostackbreakdown::recording::{Limits, Recording, Writer};
 use iostackbreakdown::replay::does::{Does, does};
+use iostackbreakdown::replay::load::{Loaded, Selection};
+use iostackbreakdown::replay::order::Order;
+use iostackbreakdown::replay::path::Roots;
+use iostackbreakdown::replay::plan;
 use serde_json::Value;
 
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
@@ -678,10 +682,10 @@ fn record_layers(scene: &Scene, name: &str, layers: &str, command: &[&str]) {
     assert!(recording.is_ok(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The calls of each thread that a replay makes or has made, in their order, by what they do.
-fn calls(scene: &Scene, name: &str, is_replay: bool) -> BTreeMap<u32, Vec<Does>> {
+/// The calls of each thread that a replay makes or has made, in their order: what they do, and their error or 0.
+fn calls(recording: &Path, is_replay: bool) -> BTreeMap<u32, Vec<(Does, i64)>> {
     const PATH: u32 = 0o10_000_000;
-    let recording = Recording::open(&scene.path(name)).unwrap();
+    let recording = Recording::open(recording).unwrap();
     let mut records = Records::default();
     recording.batches(None, None).for_each(|batch| records.append(batch));
     records.calls.sort_by_key(|call| call.begin_ns);
@@ -690,9 +694,15 @@ fn calls(scene: &Scene, name: &str, is_replay: bool) -> BTreeMap<u32, Vec<Does>>
         .iter()
         .map(|thread| (thread.tid, thread.comm.as_str()))
         .collect();
-    let helpers = records.files.iter().filter(|file| file.flags & PATH != 0);
+    // Those of directories, and what the C library reads of the machine.
+    let is_of_system = |file: &OpenFile| {
+        let path = file.path.as_ref().map_or("", |path| &path.text);
+        is_replay && ["/sys/", "/proc/"].iter().any(|system| path.starts_with(system))
+    };
+    let helpers = records.files.iter();
+    let helpers = helpers.filter(|file| file.flags & PATH != 0 || is_of_system(file));
     let helpers: std::collections::BTreeSet<u32> = helpers.map(|file| file.number).collect();
-    let mut all: BTreeMap<u32, Vec<Does>> = BTreeMap::new();
+    let mut all: BTreeMap<u32, Vec<(Does, i64)>> = BTreeMap::new();
     let mut opened: BTreeMap<u32, u32> = BTreeMap::new();
     for call in &records.calls {
         let comm = threads.get(&call.tid).copied().unwrap_or_default();
@@ -723,9 +733,14 @@ fn calls(scene: &Scene, name: &str, is_replay: bool) -> BTreeMap<u32, Vec<Does>>
                 opened.insert(call.tid, call.files[0]);
             }
         }
-        all.entry(tid).or_default().push(what);
+        all.entry(tid).or_default().push((what, call.value.min(0)));
     }
     all
+}
+
+/// What calls do.
+fn kinds(calls: &[(Does, i64)]) -> Vec<Does> {
+    calls.iter().map(|(what, _)| *what).collect()
 }
 
 #[test]
@@ -745,20 +760,102 @@ fn a_recording_of_the_replay_has_the_same_calls_in_the_same_order() {
         TOOL, "replay", "x.iosb", "--into", "into", "--user", "nobody", "-s", "0",
     ];
     record(&scene, "again.iosb", &replay);
-    let (recorded, again) = (calls(&scene, "x.iosb", false), calls(&scene, "again.iosb", true));
+    let (recorded, again) = (
+        calls(&scene.path("x.iosb"), false),
+        calls(&scene.path("again.iosb"), true),
+    );
     // The thread that makes every call; what the others do with /proc and pipes is not replayed.
     let (tid, made) = recorded
         .iter()
+        .map(|(tid, calls)| (tid, kinds(calls)))
         .max_by_key(|(_, calls)| calls.iter().filter(|what| **what == Does::Rename).count())
         .unwrap();
     let begin = made.iter().position(|what| *what == Does::Mkdir).unwrap();
-    let replayed = &again[tid];
+    let replayed = kinds(&again[tid]);
     let begin_again = replayed.iter().position(|what| *what == Does::Mkdir).unwrap();
     let count = made[begin..].iter().rposition(|what| *what == Does::Rmdir).unwrap();
     assert!(count > 55, "{made:?}");
     assert_eq!(made[begin..begin + count], replayed[begin_again..begin_again + count]);
     let kinds: std::collections::BTreeSet<Does> = made.iter().copied().collect();
     assert!(kinds.len() >= 37, "{kinds:?}");
+}
+
+/// The calls of each thread of the plan of a recording, in their order: what they do, and their recorded error or 0.
+fn planned(recording: &Path) -> BTreeMap<u32, Vec<(Does, i64)>> {
+    let recording = Recording::open(recording).unwrap();
+    let mut loaded = Loaded::new(Selection::default());
+    recording.batches(None, None).for_each(|batch| loaded.take(batch));
+    loaded.finish();
+    let batches = || recording.batches(None, None);
+    let plan = plan(loaded, batches(), recording.meta(), &Roots::default(), 1, Order::Files).unwrap();
+    let mut all: BTreeMap<u32, Vec<(Does, i64)>> = BTreeMap::new();
+    for part in plan.windows(batches()).flat_map(|window| window.parts) {
+        let calls = all.entry(plan.threads[part.thread as usize].tid).or_default();
+        for action in &part.actions {
+            calls.extend(action.seeks.then_some((Does::Seek, 0)));
+            calls.push((action.does, action.value.min(0)));
+        }
+    }
+    all
+}
+
+/// Whether a made call is the planned one. Where a directory of a path is missing, or that to change to, it is the replay's open
+/// of that directory that fails.
+fn is_as_planned(planned: (Does, i64), made: (Does, i64)) -> bool {
+    let no_directory = [-libc::ENOENT, -libc::ENOTDIR].map(i64::from);
+    planned == made || made == (Does::Open, planned.1) && no_directory.contains(&planned.1)
+}
+
+/// IOSB_REPLAYED: a directory with the recording x.iosb, the result of its replay, and again.iosb, a recording of that.
+#[test]
+#[ignore = "tests/replays/guests runs it on what guests of two kernels have made"]
+fn a_replay_elsewhere_makes_the_planned_calls_in_their_order() {
+    let folder = PathBuf::from(std::env::var_os("IOSB_REPLAYED").expect("tests/replays/guests sets it"));
+    let result: Value = serde_json::from_str(&fs::read_to_string(folder.join("result.json")).unwrap()).unwrap();
+    let result = &result["replay"];
+    let number = |name: &str| result[name].as_u64().unwrap();
+    println!(
+        "info: {} calls, {} replayed by {} threads, {} with equal results; different: {}",
+        number("recorded_calls"),
+        number("done"),
+        number("threads"),
+        number("equal"),
+        result["different"]
+    );
+    assert_eq!(number("done"), number("planned"));
+    assert!(
+        number("equal") * 1000 >= number("done") * 999,
+        "{}",
+        result["different"]
+    );
+    let comparable = |mut all: BTreeMap<u32, Vec<(Does, i64)>>| {
+        // What a thread left open is closed by any thread at the end, and to change the directory is another call.
+        for calls in all.values_mut() {
+            calls.retain(|call| call.0 != Does::Close && *call != (Does::Chdir, 0));
+        }
+        all.retain(|_, calls| !calls.is_empty());
+        all
+    };
+    let planned = comparable(planned(&folder.join("x.iosb")));
+    let made = comparable(calls(&folder.join("again.iosb"), true));
+    assert!(planned.values().map(Vec::len).sum::<usize>() > 1000);
+    assert_eq!(planned.keys().collect::<Vec<_>>(), made.keys().collect::<Vec<_>>());
+    for (tid, calls) in &planned {
+        let made = &made[tid];
+        let same = calls
+            .iter()
+            .zip(made)
+            .take_while(|(a, b)| is_as_planned(**a, **b))
+            .count();
+        assert!(
+            same == calls.len() && same == made.len(),
+            "thread {tid}, from call {same} of {} and {} on: {:?} planned, {:?} made",
+            calls.len(),
+            made.len(),
+            calls.iter().skip(same).take(9).collect::<Vec<_>>(),
+            made.iter().skip(same).take(9).collect::<Vec<_>>()
+        );
+    }
 }
 
 /// Changes owners in each way, and ends later.
