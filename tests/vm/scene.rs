@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::process::ExitCode;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::disks::in_flight;
 use crate::peers;
@@ -17,8 +17,9 @@ use nix::unistd::Pid;
 
 /// The size of a small call, and the alignment of direct ones.
 pub const BLOCK: usize = 4096;
-/// The size of a read among busy loops.
-pub const LARGE: usize = 1 << 20;
+/// The size of a read among busy loops: it takes longer than it takes a kernel to preempt it, even if that is done at the
+/// second tick of 4 ms (`PREEMPT_LAZY`).
+pub const LARGE: usize = 32 << 20;
 /// Busy loops beside a reader.
 const BUSY: u32 = 4;
 
@@ -257,14 +258,19 @@ fn busy(path: &str, count: u32, gate: impl FnOnce()) {
     let mut memory = vec![0; LARGE];
     file.write_at(&memory, 0).expect("it can be written");
     let over = AtomicBool::new(false);
+    let running = AtomicU32::new(0);
     gate();
     std::thread::scope(|scope| {
         for _ in 0..BUSY {
             scope.spawn(|| {
+                running.fetch_add(1, Ordering::Relaxed);
                 while !over.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }
             });
+        }
+        while running.load(Ordering::Relaxed) < BUSY {
+            std::thread::yield_now();
         }
         (0..count).for_each(|_| read_block(&file, &mut memory, 0));
         over.store(true, Ordering::Relaxed);

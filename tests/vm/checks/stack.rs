@@ -707,7 +707,7 @@ fn cached(reported: &Told) -> Result<(), String> {
     reported.has_time("read", &[SYSCALL, VFS, EXT4])
 }
 
-const BUSY: u64 = 100;
+const BUSY: u64 = 30;
 
 fn busy(reported: &Told) -> Result<(), String> {
     if reported.class("from_cache") < BUSY {
