@@ -82,7 +82,6 @@ struct Held {
     at_ns: u64,
     size: u64,
     blocks: u64,
-    position: u64,
     number: FileNumber,
     /// Index of what it has in common with others.
     file: u32,
@@ -107,6 +106,8 @@ pub struct Definitions {
     /// By number, as soon as all are known.
     all: Vec<Held>,
     files: Vec<Arc<DefinedFile>>,
+    /// Positions that are not 0: few open files are defined when they have been used.
+    positions: HashMap<FileNumber, u64>,
 }
 
 impl Definitions {
@@ -134,12 +135,15 @@ impl Definitions {
             at_ns: held.at_ns,
             size: held.size,
             blocks: held.blocks,
-            position: held.position,
+            position: self.positions.get(&number).copied().unwrap_or(0),
             file: self.files.get(held.file as usize)?,
         })
     }
 
-    fn add(&mut self, held: Held) {
+    fn add(&mut self, held: Held, position: u64) {
+        if position != 0 {
+            self.positions.insert(held.number, position);
+        }
         self.indices.insert(held.number, self.all.len() as u32);
         self.all.push(held);
     }
@@ -331,14 +335,14 @@ impl Loaded {
             self.defined.insert(new, index);
             index
         };
-        self.files.add(Held {
+        let held = Held {
             at_ns: file.at_ns,
             size: file.size,
             blocks: file.blocks,
-            position: file.position,
             number: file.number,
             file: shared,
-        });
+        };
+        self.files.add(held, file.position);
     }
 
     fn text(&mut self, text: &str) -> Arc<str> {

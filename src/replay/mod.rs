@@ -207,7 +207,9 @@ fn lanes(spans: &BTreeMap<u32, Span>) -> Result<HashMap<u32, usize>, Impossible>
 #[derive(Default)]
 struct OpenAtOnce {
     calls: u32,
-    spans: Vec<[u32; 2]>,
+    /// Of open files, whose numbers are in the order of their first uses: ascending.
+    firsts: Vec<u32>,
+    lasts: Vec<u32>,
 }
 
 impl OpenAtOnce {
@@ -215,29 +217,26 @@ impl OpenAtOnce {
     fn uses(&mut self, action: &Action) {
         for file in [action.file, action.file2].into_iter().filter(|file| *file != NONE) {
             let index = file as usize;
-            if self.spans.len() <= index {
-                self.spans.resize(index + 1, [self.calls; 2]);
+            if self.firsts.len() <= index {
+                self.firsts.resize(index + 1, self.calls);
+                self.lasts.resize(index + 1, self.calls);
             }
-            self.spans[index][1] = self.calls;
+            self.lasts[index] = self.calls;
         }
         self.calls = self.calls.saturating_add(1);
     }
 
     /// Open files at the same time, at most, if calls are made in the order of the recording.
-    fn most(self, files: &[plan::Opened]) -> usize {
-        let mut opened: Vec<u32> = Vec::with_capacity(self.spans.len());
-        let mut closed: Vec<u32> = Vec::with_capacity(self.spans.len());
-        for ([first, last], file) in self.spans.into_iter().zip(files) {
-            opened.push(if file.found.is_some() { 0 } else { first });
-            closed.push(last);
-        }
-        opened.sort_unstable();
-        closed.sort_unstable();
-        let mut most = 0;
+    fn most(mut self, files: &[plan::Opened]) -> usize {
+        // What was open before the recording is open until its last use.
+        let found = files.iter().filter(|file| file.found.is_some()).count();
+        self.lasts.sort_unstable();
+        let opened = self.firsts.iter().zip(files).filter(|(_, file)| file.found.is_none());
+        let mut most = found;
         let mut ended = 0;
-        for (begun, at) in opened.into_iter().enumerate() {
-            ended += closed[ended..].iter().take_while(|last| **last < at).count();
-            most = most.max(begun + 1 - ended);
+        for (begun, (first, _)) in opened.enumerate() {
+            ended += self.lasts[ended..].iter().take_while(|last| *last < first).count();
+            most = most.max(found + begun + 1 - ended);
         }
         most
     }
