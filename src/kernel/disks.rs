@@ -4,12 +4,14 @@ use crate::model::run_info::DisksInfo;
 use crate::model::snapshot::DiskCounters;
 
 use super::disk::{self, Disk};
-use super::diskstats;
+use super::diskstats::Diskstats;
 
 /// The measured disks, as named in `/proc/diskstats`.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Disks {
     names: Vec<String>,
+    /// `None`: it cannot be read.
+    stats: Option<Diskstats>,
     /// The kernel keeps no statistics for one of them.
     pub is_uncounted: bool,
     is_bio_based: bool,
@@ -22,6 +24,7 @@ impl Disks {
         match disk {
             Some(disk) => Self {
                 names: vec![disk.name.clone()],
+                stats: Diskstats::open().ok(),
                 is_uncounted: disk.is_uncounted,
                 is_bio_based: disk.is_bio_based,
                 is_partition: disk.is_partition,
@@ -31,6 +34,7 @@ impl Disks {
                 Self {
                     is_uncounted: all.iter().any(|(_, is_uncounted)| *is_uncounted),
                     names: all.into_iter().map(|(name, _)| name).collect(),
+                    stats: Diskstats::open().ok(),
                     ..Self::default()
                 }
             }
@@ -39,7 +43,7 @@ impl Disks {
 
     /// The kernel's counters so far; `None` if they are not available.
     pub fn read(&self) -> Option<DiskCounters> {
-        diskstats::read(&self.names).ok()
+        self.stats.as_ref()?.counters(&self.names).ok()
     }
 
     /// What a report needs to know about them.

@@ -1,19 +1,42 @@
 //! `/proc/diskstats`: the kernel's own counters of disks (Documentation/admin-guide/iostats.rst).
 
+use std::fs::File;
 use std::io;
 
 use crate::model::report::moment::DiskUse;
 use crate::model::snapshot::DiskCounters;
-use crate::sys::text_of;
+use crate::sys::text_again;
 
 const PATH: &str = "/proc/diskstats";
 
-/// The sums over these disks and partitions.
-///
-/// # Errors
-/// If the file cannot be read.
-pub fn read(names: &[String]) -> io::Result<DiskCounters> {
-    Ok(parse(&text_of(PATH)?, names))
+/// The file, which is opened once and read again and again.
+#[derive(Debug)]
+pub struct Diskstats(File);
+
+impl Diskstats {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open() -> io::Result<Self> {
+        Ok(Self(File::open(PATH)?))
+    }
+
+    /// The sums over these disks and partitions.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn counters(&self, names: &[String]) -> io::Result<DiskCounters> {
+        Ok(parse(&text_again(&self.0)?, names))
+    }
+
+    /// The use of these disks so far.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn used(&self, names: &[String]) -> io::Result<Vec<Use>> {
+        Ok(parse_use(&text_again(&self.0)?, names))
+    }
 }
 
 /// How much a disk was used so far.
@@ -50,14 +73,6 @@ impl Use {
             span_ns,
         }
     }
-}
-
-/// The use of these disks so far.
-///
-/// # Errors
-/// If the file cannot be read.
-pub fn used(names: &[String]) -> io::Result<Vec<Use>> {
-    Ok(parse_use(&text_of(PATH)?, names))
 }
 
 /// Of the fields that [`parse`] lists, the second number after reads and writes is that of sectors, and the last two of

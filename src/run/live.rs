@@ -6,7 +6,6 @@ mod keep;
 mod page;
 mod recorded;
 
-use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
@@ -16,7 +15,8 @@ use crate::analyse::records::moment::{Fold, Rules};
 use crate::analyse::records::names::Names;
 use crate::args::{LiveOptions, Options};
 use crate::cause::Cause;
-use crate::kernel::{description, disk, diskstats};
+use crate::kernel::diskstats::{Diskstats, Use};
+use crate::kernel::{description, disk};
 use crate::model::clock::Clock;
 use crate::model::events::Events;
 use crate::model::ids::joined;
@@ -314,7 +314,9 @@ fn names(disks: &[crate::model::recording::Disk]) -> Names {
 struct DiskReader {
     /// The disks that are read; empty: none.
     names: Vec<String>,
-    before: Vec<diskstats::Use>,
+    /// `None`: the kernel does not say how they are used.
+    stats: Option<Diskstats>,
+    before: Vec<Use>,
 }
 
 impl DiskReader {
@@ -324,14 +326,18 @@ impl DiskReader {
             Some(only) => vec![only.to_owned()],
             None => all.collect(),
         };
-        let before = diskstats::used(&names).unwrap_or_default();
-        Self { names, before }
+        let stats = Diskstats::open().ok();
+        let before = stats.as_ref().and_then(|stats| stats.used(&names).ok());
+        Self {
+            names,
+            stats,
+            before: before.unwrap_or_default(),
+        }
     }
 
     /// The use since the last time; `None`: the kernel does not say.
     fn second(&mut self, span_ns: u64) -> Option<Vec<DiskUse>> {
-        let now: io::Result<_> = diskstats::used(&self.names);
-        let now = now.ok()?;
+        let now = self.stats.as_ref()?.used(&self.names).ok()?;
         let before = std::mem::replace(&mut self.before, now);
         let uses = self.before.iter().filter_map(|now| {
             let before = before.iter().find(|before| before.name == now.name)?;

@@ -10,6 +10,7 @@ pub mod table;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Takes ownership of a descriptor that a system call returned, or returns its error.
@@ -24,18 +25,43 @@ pub fn own(fd: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// More than most of the kernel's files have. They have no size: with less room, they would be read in small pieces.
+const ROOM: usize = 8 << 10;
+
 /// The text of a file. Names in it may contain anything: invalid UTF-8 is replaced, so that it cannot hide the rest.
 ///
 /// # Errors
 /// When it cannot be read.
 pub fn text_of(path: impl AsRef<Path>) -> io::Result<String> {
-    /// More than most of these files have. They have no size: with less room, they would be read in small pieces.
-    const ROOM: usize = 8 << 10;
     let mut bytes = Vec::with_capacity(ROOM);
     // The limit is none; without it, the size would be looked up.
     File::open(path)?.take(u64::MAX).read_to_end(&mut bytes)?;
-    // Most files need no second copy.
-    Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    Ok(text(bytes))
+}
+
+/// The same of a file of the kernel that is open: it is made anew for each reading from its begin.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn text_again(file: &File) -> io::Result<String> {
+    let mut bytes = vec![0; ROOM];
+    let mut length = 0;
+    loop {
+        match file.read_at(&mut bytes[length..], length as u64)? {
+            0 => break,
+            more => length += more,
+        }
+        if bytes.len() - length < ROOM / 2 {
+            bytes.resize(bytes.len() * 2, 0);
+        }
+    }
+    bytes.truncate(length);
+    Ok(text(bytes))
+}
+
+/// Most files need no second copy.
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
 #[cfg(test)]
@@ -48,6 +74,8 @@ mod tests {
         let text = "0123456789 ".repeat(5_000);
         std::fs::write(&path, &text).unwrap();
         assert!(text_of(&path).unwrap() == text);
+        let file = File::open(&path).unwrap();
+        assert!([(); 2].map(|()| text_again(&file).unwrap()) == [text.clone(), text]);
         std::fs::remove_file(&path).unwrap();
         let stat = text_of("/proc/self/stat").unwrap();
         assert!(
