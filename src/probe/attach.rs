@@ -44,8 +44,8 @@ use crate::sys::perf::{self, PerfLink};
 pub use attempt::attach;
 pub use groups::{AttachedGroups, GroupCounters};
 pub use hold::Hold;
-pub use probe::Probe;
 use probe::SkipSource;
+pub use probe::{Probe, Skipped};
 pub use stack::AttachedStack;
 use stack::RowsAlone;
 

@@ -1,6 +1,8 @@
 //! An attachment: its programs, and the kernel's counts of their runs and skipped runs.
 
-use std::os::fd::OwnedFd;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
 use super::PerfHandle;
@@ -48,11 +50,23 @@ pub(super) enum SkipSource {
     Known(u64),
 }
 
+/// How often the kernel skipped programs, each of which is asked once, whichever probes it serves.
+#[derive(Default)]
+pub struct Skipped(RefCell<BTreeMap<RawFd, Option<u64>>>);
+
+impl Skipped {
+    fn of(&self, program: &OwnedFd) -> Option<u64> {
+        let mut known = self.0.borrow_mut();
+        let number = program.as_raw_fd();
+        *known.entry(number).or_insert_with(|| program::skipped(program))
+    }
+}
+
 impl SkipSource {
     /// `recovered`: the number of events that the second program on `block_getrq` has recovered.
-    fn read(&self, recovered: u64) -> Option<u64> {
+    fn read(&self, recovered: u64, programs: &Skipped) -> Option<u64> {
         match self {
-            Self::Program(program) => program::skipped(program),
+            Self::Program(program) => programs.of(program),
             Self::Both {
                 one,
                 other,
@@ -60,8 +74,8 @@ impl SkipSource {
             } => {
                 let recovered = if *is_recovered { recovered } else { 0 };
                 Some(skipped_by_both(
-                    skipped(one, recovered)?,
-                    program::skipped(other)?,
+                    skipped(one, recovered, programs)?,
+                    programs.of(other)?,
                     recovered,
                 ))
             }
@@ -83,8 +97,8 @@ fn skipped_by_both(one: u64, other: u64, recovered: u64) -> u64 {
 }
 
 /// The sum of the counters, which never count the same event. `None`: the kernel has none of them.
-fn skipped(sources: &[SkipSource], recovered: u64) -> Option<u64> {
-    let counts = sources.iter().filter_map(|source| source.read(recovered));
+fn skipped(sources: &[SkipSource], recovered: u64, programs: &Skipped) -> Option<u64> {
+    let counts = sources.iter().filter_map(|source| source.read(recovered, programs));
     counts.reduce(|a, b| a + b)
 }
 
@@ -112,9 +126,9 @@ impl Probe {
         runs.fold(0, |sum, runs| sum.saturating_add(runs.ns))
     }
 
-    /// Its skipped events so far, and with `runs` how often and how long its programs ran.
+    /// Its skipped events so far, and with `runs` how often and how long its programs ran. `programs`: those of one moment.
     #[must_use]
-    pub fn read(&self, runs: bool, recovered: u64) -> ProbeCounts {
+    pub fn read(&self, runs: bool, recovered: u64, programs: &Skipped) -> ProbeCounts {
         if let Some(last) = self.last {
             return last;
         }
@@ -123,20 +137,24 @@ impl Probe {
         ProbeCounts {
             entry: runs_of(&self.entry),
             leave: runs_of(&self.leave),
-            skipped: skipped(&self.skips, recovered),
-            skipped_alone: skipped(&self.alone, 0),
+            skipped: skipped(&self.skips, recovered, programs),
+            skipped_alone: skipped(&self.alone, 0, programs),
         }
     }
 
     /// Stores the counts of skipped events before the links that have them are closed.
     pub(super) fn keep_skips(&mut self, recovered: u64) {
-        let known = |sources, recovered| skipped(sources, recovered).map(SkipSource::Known).into_iter().collect();
+        let programs = Skipped::default();
+        let known = |sources, recovered| {
+            let count = skipped(sources, recovered, &programs);
+            count.map(SkipSource::Known).into_iter().collect()
+        };
         (self.skips, self.alone) = (known(&self.skips, recovered), known(&self.alone, 0));
     }
 
     /// Stores all counts and releases the programs, since the probe is detached.
     pub(super) fn keep_counts(&mut self, recovered: u64) {
-        self.last = Some(self.read(true, recovered));
+        self.last = Some(self.read(true, recovered, &Skipped::default()));
         (self.entry, self.leave) = (None, None);
         self.skips.clear();
         self.alone.clear();

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::budget::CpuTimes;
 use crate::kernel::interface::types::binned;
 use crate::model::snapshot::{OpCounters, ProbeCounts, Snapshot};
-use crate::probe::attach::Attached;
+use crate::probe::attach::{Attached, Skipped};
 use crate::probe::binned::BinnedCounters;
 use crate::probe::plan::Plan;
 
@@ -95,8 +95,11 @@ pub fn utc_offset(at: Timestamp) -> i32 {
 fn probe_counts(attached: &Attached, counts_runs: bool) -> Vec<ProbeCounts> {
     // Before what it is held against: never more than that.
     let recovered = attached.recovered();
+    let programs = Skipped::default();
     let probes = attached.probes.iter();
-    probes.map(|probe| probe.read(counts_runs, recovered)).collect()
+    probes
+        .map(|probe| probe.read(counts_runs, recovered, &programs))
+        .collect()
 }
 
 /// CPU time so far of the attached layers, and of everything else that measuring costs. Requires that the kernel counts
