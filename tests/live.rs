@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use iostackbreakdown::model::abi::{GROUP_FIRST, ROW_DEVICE, ROW_FS, ROW_JOURNAL, ROW_VFS, ROWS};
 use iostackbreakdown::model::ids::{By, Op};
@@ -77,22 +78,23 @@ fn record(path: &Path) {
     meta.run.by = Some(By::Process);
     meta.run.top = 10;
     let mut writer = Writer::create(path, meta, Names::Full, Limits::default()).unwrap();
-    let of_second = |families: &[FamilyCounters], times: u64| -> Vec<FamilyCounters> {
-        let many =
-            |family: &FamilyCounters| (1..times).fold(family.clone(), |sum, _| sum.combined(family, u64::wrapping_add));
+    let of_second = |families: &[Arc<FamilyCounters>], times: u64| -> Vec<FamilyCounters> {
+        let none = FamilyCounters::default();
+        let add = |sum: FamilyCounters, family: &FamilyCounters| sum.combined(family, u64::wrapping_add);
+        let many = |family: &Arc<FamilyCounters>| (0..times).fold(none.clone(), |sum, _| add(sum, family));
         families.iter().map(many).collect()
     };
-    let add = |sum: &[FamilyCounters], more: &[FamilyCounters]| -> Vec<FamilyCounters> {
-        let pairs = sum.iter().zip(more);
-        pairs
-            .map(|(sum, more)| FamilyCounters {
+    let add = |sum: &[Arc<FamilyCounters>], more: &[FamilyCounters]| -> Vec<Arc<FamilyCounters>> {
+        let both = |(sum, more): (&Arc<FamilyCounters>, &FamilyCounters)| {
+            Arc::new(FamilyCounters {
                 extremes: more.extremes,
                 ..sum.combined(more, u64::wrapping_add)
             })
-            .collect()
+        };
+        sum.iter().zip(more).map(both).collect()
     };
     let names = [(GROUP_FIRST, 4711, "postgres"), (GROUP_FIRST + 1, 812, "tar")];
-    let groups = |families: &[FamilyCounters]| GroupsCounters {
+    let groups = |families: &[Arc<FamilyCounters>]| GroupsCounters {
         stacks: [(
             GROUP_FIRST,
             StackCounters {

@@ -1,6 +1,7 @@
 //! The whole stack's part of a report, as the difference of two snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::analyse::ranking::in_steps;
 use crate::model::abi::{
@@ -184,7 +185,11 @@ pub fn of_group(
     let nothing = FamilyCounters::default();
     let pairs = Family::ALL.into_iter().zip(&after.families).enumerate();
     let families = pairs.filter_map(|(index, (family, after))| {
-        let before = before.and_then(|before| before.families.get(index)).unwrap_or(&nothing);
+        let before = before.and_then(|before| before.families.get(index));
+        if before.is_some_and(|before| Arc::ptr_eq(before, after)) {
+            return None;
+        }
+        let before = before.map_or(&nothing, |before| before);
         if after.steps == before.steps {
             return None;
         }

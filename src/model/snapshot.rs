@@ -3,6 +3,7 @@
 pub mod difference;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -141,7 +142,9 @@ impl Snapshot {
 impl StackCounters {
     fn widen(&mut self, earlier: &Self) {
         for (family, earlier) in self.families.iter_mut().zip(&earlier.families) {
-            family.extremes = wider(family.extremes, earlier.extremes);
+            if earlier.extremes.is_some() {
+                Arc::make_mut(family).extremes = wider(family.extremes, earlier.extremes);
+            }
         }
     }
 }
@@ -241,15 +244,26 @@ impl ProbeCounts {
 /// The whole stack's counters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackCounters {
-    /// In the order of [`Family::ALL`](super::ids::Family::ALL).
-    pub families: Vec<FamilyCounters>,
+    /// In the order of [`Family::ALL`](super::ids::Family::ALL). Snapshots share what did not change between them: of
+    /// hundreds of groups, most have calls of few families.
+    pub families: Vec<Arc<FamilyCounters>>,
     pub origins: Vec<OriginCounters>,
 }
 
+impl StackCounters {
+    /// Removes the extremes of the interval before.
+    pub fn forget_extremes(&mut self) {
+        let known = self.families.iter_mut().filter(|family| family.extremes.is_some());
+        known.for_each(|family| Arc::make_mut(family).extremes = None);
+    }
+}
+
 /// For families in the same order.
-fn hold_back_families(families: &mut [FamilyCounters], earlier: &[FamilyCounters]) {
+fn hold_back_families(families: &mut [Arc<FamilyCounters>], earlier: &[Arc<FamilyCounters>]) {
     for (family, earlier) in families.iter_mut().zip(earlier) {
-        family.hold_back(earlier);
+        if !Arc::ptr_eq(family, earlier) && family.steps == earlier.steps {
+            Arc::make_mut(family).hold_back(earlier);
+        }
     }
 }
 
@@ -277,16 +291,14 @@ pub struct FamilyCounters {
 }
 
 impl FamilyCounters {
-    /// Like [`OpCounters::hold_back`].
+    /// Like [`OpCounters::hold_back`], if no call has ended since.
     fn hold_back(&mut self, earlier: &Self) {
-        if self.steps == earlier.steps {
-            *self = Self {
-                unbalanced: self.unbalanced,
-                slow: self.slow,
-                extremes: self.extremes,
-                ..earlier.clone()
-            };
-        }
+        *self = Self {
+            unbalanced: self.unbalanced,
+            slow: self.slow,
+            extremes: self.extremes,
+            ..earlier.clone()
+        };
     }
 
     /// Whether all counts are equal; extremes are none.

@@ -1,6 +1,7 @@
 //! The records of a recording as a source of reports: snapshots of what is selected, and slow calls one by one.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::analyse::records::counters::{Counters, Totals, Wanted};
@@ -159,7 +160,7 @@ impl FromRecords {
         if self.is_exact {
             if let (Some(stack), Some(known)) = (&mut snapshot.stack, &self.totals.stack) {
                 for (family, known) in stack.families.iter_mut().zip(&known.families) {
-                    family.slow[SLOW_REPORTED as usize] = known.slow[SLOW_REPORTED as usize];
+                    Arc::make_mut(family).slow[SLOW_REPORTED as usize] = known.slow[SLOW_REPORTED as usize];
                 }
             }
         } else {
@@ -170,7 +171,7 @@ impl FromRecords {
             let of_all = std::mem::replace(&mut snapshot.stack, self.totals.stack.clone());
             if let (Some(stack), Some(of_all)) = (&mut snapshot.stack, of_all) {
                 for (family, of_all) in stack.families.iter_mut().zip(of_all.families) {
-                    family.unbalanced = of_all.unbalanced;
+                    Arc::make_mut(family).unbalanced = of_all.unbalanced;
                 }
             }
             snapshot.neighbours = None;
@@ -255,7 +256,7 @@ impl FromRecords {
                         .families
                         .iter()
                         .zip(&first.families)
-                        .map(|(now, first)| now.combined(first, u64::wrapping_sub))
+                        .map(|(now, first)| Arc::new(now.combined(first, u64::wrapping_sub)))
                         .collect(),
                     origins: now
                         .origins

@@ -128,7 +128,7 @@ fn record<T: DeserializeOwned>(bytes: &mut &[u8]) -> io::Result<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::LazyLock;
+    use std::sync::{Arc, LazyLock};
 
     use proptest::prelude::*;
 
@@ -204,10 +204,10 @@ mod tests {
             ..OpCounters::default()
         };
         let stack = StackCounters {
-            families: vec![FamilyCounters {
+            families: vec![Arc::new(FamilyCounters {
                 steps: vec![0, calls],
                 ..FamilyCounters::default()
-            }],
+            })],
             origins: vec![[calls; 4]],
         };
         Snapshot {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use iostackbreakdown::analyse;
 use iostackbreakdown::model::abi::{
@@ -231,7 +232,7 @@ fn probes_of(layer: &LayerReport) -> Vec<(ProbeInfo, ProbeCounts)> {
 }
 
 fn before(report: &Report, after: &Snapshot) -> Snapshot {
-    let no_family = |_: &FamilyCounters| FamilyCounters::default();
+    let no_family = |_: &Arc<FamilyCounters>| Arc::default();
     Snapshot {
         at_ns: BEFORE_NS,
         wall: report.start,
@@ -423,7 +424,7 @@ fn stack_counters(stack: &StackReport) -> StackCounters {
         families: families_counters(&stack.families),
         origins: origins_counters(stack.not_waited.as_deref().unwrap_or_default()),
     };
-    let first = &mut counters.families[0];
+    let first = Arc::make_mut(&mut counters.families[0]);
     let unbalanced = stack.unbalanced;
     first.unbalanced[UNBALANCED_ENTRY as usize] = unbalanced.entries;
     first.unbalanced[UNBALANCED_RETURN as usize] = unbalanced.returns;
@@ -437,9 +438,10 @@ fn stack_counters(stack: &StackReport) -> StackCounters {
     counters
 }
 
-fn families_counters(families: &[FamilyReport]) -> Vec<FamilyCounters> {
+fn families_counters(families: &[FamilyReport]) -> Vec<Arc<FamilyCounters>> {
     let of = |family| families.iter().find(|known| known.family == family);
-    let counters = Family::ALL.map(|family| of(family).map_or_else(FamilyCounters::default, family_counters));
+    let counters =
+        Family::ALL.map(|family| of(family).map_or_else(Arc::default, |family| Arc::new(family_counters(family))));
     counters.into()
 }
 

@@ -3,6 +3,7 @@
 //! They are the differences of two snapshots, so that everything that is made of snapshots can be made of records.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 use super::groups::{GroupKey, is_of_kernel};
 use super::lost::LostRecords;
@@ -533,7 +534,7 @@ impl FamilySum {
 impl Sums {
     fn add_to_stack(&self, stack: &mut StackCounters) {
         for (index, family) in &self.families {
-            family.add_to(&mut stack.families[*index]);
+            family.add_to(Arc::make_mut(&mut stack.families[*index]));
         }
         for (index, origin) in &self.origins {
             for (sum, n) in stack.origins[*index].iter_mut().zip(origin) {
@@ -546,12 +547,12 @@ impl Sums {
 /// Counters of the whole stack that have counted nothing.
 #[must_use]
 pub fn empty_stack() -> StackCounters {
-    let family = FamilyCounters {
+    let family = Arc::new(FamilyCounters {
         steps: vec![0; STEPS],
         ..FamilyCounters::default()
-    };
+    });
     StackCounters {
-        families: vec![family; FAMILIES as usize],
+        families: (0..FAMILIES).map(|_| Arc::clone(&family)).collect(),
         origins: vec![[0; 4]; (ORIGINS * DIRECTIONS) as usize],
     }
 }
@@ -598,16 +599,14 @@ impl Totals {
             op.add_to(&mut self.ops[*index as usize]);
         }
         if let Some(stack) = &mut self.stack {
-            stack.families.iter_mut().for_each(|family| family.extremes = None);
+            stack.forget_extremes();
             interval.sums.add_to_stack(stack);
         }
         let (Some(groups), Some(by)) = (&mut self.groups, self.by) else {
             return;
         };
         groups.ops.values_mut().for_each(|op| op.extremes = None);
-        for stack in groups.stacks.values_mut() {
-            stack.families.iter_mut().for_each(|family| family.extremes = None);
-        }
+        groups.stacks.values_mut().for_each(StackCounters::forget_extremes);
         let is_stack = self.stack.is_some();
         for (key, sums) in &interval.groups {
             let next = GROUP_FIRST + self.numbers.len() as u32;
@@ -642,10 +641,10 @@ impl Totals {
                 for (rest, (all, known)) in families {
                     let missing = all.combined(known, u64::saturating_sub);
                     // Counters only grow.
-                    *rest = FamilyCounters {
+                    *rest = Arc::new(FamilyCounters {
                         extremes: None,
                         ..rest.combined(&missing, u64::max)
-                    };
+                    });
                     is_any |= rest.steps.iter().any(|n| *n > 0);
                 }
                 let origins = rest.origins.iter_mut().zip(all.origins.iter().zip(&known.origins));

@@ -1,5 +1,7 @@
 //! What changed between two snapshots: of most groups, and of most families of the others, nothing.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::{FamilyCounters, GroupsCounters, OpCounters, OriginCounters, Snapshot, StackCounters, combined};
@@ -83,9 +85,7 @@ impl GroupsDifference {
     fn after(self, mut groups: GroupsCounters) -> GroupsCounters {
         // Extremes are those of one interval: what did not change has none.
         groups.ops.values_mut().for_each(|op| op.extremes = None);
-        for family in groups.stacks.values_mut().flat_map(|stack| &mut stack.families) {
-            family.extremes = None;
-        }
+        groups.stacks.values_mut().for_each(StackCounters::forget_extremes);
         groups.ops.extend(self.ops);
         groups.who.extend(self.who);
         for (group, difference) in self.stacks {
@@ -100,13 +100,15 @@ impl StackDifference {
         let none = FamilyCounters::default();
         let families = after.families.iter().enumerate().filter_map(|(index, family)| {
             let known = before.families.get(index);
-            let is_same = |known: &FamilyCounters| family.extremes.is_none() && known.counts_as(family);
+            let is_same = |known: &Arc<FamilyCounters>| {
+                family.extremes.is_none() && (Arc::ptr_eq(known, family) || known.counts_as(family))
+            };
             if known.is_some_and(is_same) {
                 return None;
             }
             let increase = FamilyCounters {
                 extremes: family.extremes,
-                ..family.combined(known.unwrap_or(&none), u64::wrapping_sub)
+                ..family.combined(known.map_or(&none, |known| known), u64::wrapping_sub)
             };
             Some((index, increase))
         });
@@ -129,13 +131,13 @@ impl StackDifference {
         for (index, increase) in self.families {
             match stack.families.get_mut(index) {
                 Some(family) => {
-                    *family = FamilyCounters {
+                    *family = Arc::new(FamilyCounters {
                         extremes: increase.extremes,
                         ..family.combined(&increase, u64::wrapping_add)
-                    }
+                    });
                 }
                 // They were added in their order.
-                None => stack.families.push(increase),
+                None => stack.families.push(Arc::new(increase)),
             }
         }
         for (index, increase) in self.origins {
@@ -188,9 +190,9 @@ pub mod tests {
         };
         let stack = |first: u64, last: u64| StackCounters {
             families: vec![
-                family(first, None),
-                FamilyCounters::default(),
-                family(last, Some(at_ns)),
+                Arc::new(family(first, None)),
+                Arc::default(),
+                Arc::new(family(last, Some(at_ns))),
             ],
             origins: vec![[first, first * 4096, 0, 0]; 2],
         };
@@ -212,7 +214,7 @@ pub mod tests {
         // No call has ended in it.
         for group in [2, 4, 5] {
             let stacks = &mut after.groups.as_mut().unwrap().stacks;
-            stacks.get_mut(&group).unwrap().families[2].extremes = None;
+            stacks.get_mut(&group).unwrap().forget_extremes();
         }
         after
             .groups
@@ -251,14 +253,12 @@ pub mod tests {
             let mut who = BTreeMap::new();
             let intervals = intervals.into_iter().zip(1..);
             let snapshots = intervals.map(|(interval, at_ns)| {
-                all.values_mut()
-                    .flat_map(|stack| &mut stack.families)
-                    .for_each(|family| family.extremes = None);
+                all.values_mut().for_each(StackCounters::forget_extremes);
                 ops.values_mut().for_each(|op| op.extremes = None);
                 for (group, index, ns, is_op) in interval {
                     let op = ops.entry((group, index as u32)).or_default();
                     let stack = all.entry(group).or_insert_with(|| StackCounters {
-                        families: vec![FamilyCounters::default(); 3],
+                        families: (0..3).map(|_| Arc::default()).collect(),
                         origins: vec![[0; 4]; 2],
                     });
                     who.insert(group, Who::Comm { comm: ns.to_string() });
@@ -268,7 +268,7 @@ pub mod tests {
                         stack.origins[index as usize % 2][3] += ns;
                         continue;
                     }
-                    let family = &mut stack.families[index as usize];
+                    let family = Arc::make_mut(&mut stack.families[index as usize]);
                     family.rows[7] = family.rows[7].wrapping_add(ns << 23);
                     family.reached[0] += 1;
                     family.extremes = Some((ns, ns));

@@ -209,6 +209,7 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::snapshot::StackCounters;
     use crate::model::snapshot::difference::tests::with_groups;
 
     const ROOM: usize = 64 << 10;
@@ -225,9 +226,7 @@ mod tests {
                 .iter_mut()
                 .flat_map(|groups| groups.stacks.values_mut())
                 .skip(1);
-            stacks
-                .flat_map(|stack| &mut stack.families)
-                .for_each(|family| family.extremes = None);
+            stacks.for_each(StackCounters::forget_extremes);
             snapshot
         };
         (1..=count).map(of).collect()

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::string::comm;
@@ -13,7 +14,7 @@ use crate::model::abi::{DIRECTIONS, FAMILIES, GROUP_FIRST, GROUP_NO_ROOM, ORIGIN
 use crate::model::ids::{By, PathKind};
 use crate::model::report::group::Who;
 use crate::model::report::slow::{CallPath, Inode};
-use crate::model::snapshot::{FamilyCounters, GroupsCounters, OpCounters, StackCounters};
+use crate::model::snapshot::{GroupsCounters, OpCounters, StackCounters};
 use crate::probe::attach::{AttachedGroups, GroupCounters};
 use crate::probe::plan::Plan;
 use crate::sys::counters::Counters;
@@ -117,16 +118,16 @@ fn read_stack(
     epoch: u64,
     last: &mut StackCounters,
 ) {
-    last.families.resize(FAMILIES as usize, FamilyCounters::default());
+    last.families.resize(FAMILIES as usize, Arc::default());
+    // Extremes are those of one interval.
+    last.forget_extremes();
     last.origins.resize((ORIGINS * DIRECTIONS) as usize, [0; 4]);
     for (known, element) in last.families.iter_mut().zip((group * FAMILIES) as usize..) {
-        // Extremes are those of one interval.
-        known.extremes = None;
         if stack::is_unchanged(known, |word| families.word(element, word)) {
             continue;
         }
         if let Some(family) = families.element(element) {
-            *known = stack::family(&family, epoch);
+            *known = Arc::new(stack::family(&family, epoch));
         }
     }
     for (known, element) in last.origins.iter_mut().zip((group * ORIGINS * DIRECTIONS) as usize..) {

@@ -1,6 +1,7 @@
 //! The whole stack's counters, summed over all CPUs.
 
 use std::mem::offset_of;
+use std::sync::Arc;
 
 use super::op::extremes_of;
 use crate::kernel::interface::types::{family_stats, origin_stats};
@@ -23,7 +24,7 @@ pub fn read(stack: &AttachedStack, epoch: u64) -> StackCounters {
         cpus.fold([0; 4], |sum, cpu| combined(&sum, &cpu, u64::wrapping_add))
     };
     StackCounters {
-        families: (0..FAMILIES as usize).map(of_family).collect(),
+        families: (0..FAMILIES as usize).map(|index| Arc::new(of_family(index))).collect(),
         origins: (0..(ORIGINS * DIRECTIONS) as usize).map(sum).collect(),
     }
 }
