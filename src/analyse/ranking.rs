@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::model::histogram::{Histogram, wider};
-use crate::model::ids::By;
+use crate::model::ids::{By, Layer};
 use crate::model::report::group::{GroupReport, GroupsReport, Numbers, OthersReport, Who};
 use crate::model::report::stack::{FamilyReport, StackReport};
 use crate::model::report::{LayerReport, OpReport};
@@ -57,7 +57,8 @@ pub fn largest(by: By, mut groups: Vec<(u64, Numbers)>, left_over: Numbers, top:
     }
     sort_like_tables(&mut total);
     groups.retain(|(_, numbers)| !numbers.is_empty());
-    groups.sort_by_cached_key(|(number, numbers)| (Reverse(weight(numbers, &total)), *number));
+    let whole = times(&total);
+    groups.sort_by_cached_key(|(number, numbers)| (Reverse(weight(numbers, &whole)), *number));
     let rest = groups.split_off(top.min(groups.len()));
     let mut others = OthersReport {
         groups: rest.len() as u64,
@@ -102,18 +103,24 @@ impl Ranked {
     }
 }
 
+/// The time in each layer, and in families, in nanoseconds.
+fn times(total: &Numbers) -> Vec<(Option<Layer>, u64)> {
+    let layers = total.layers.iter().map(|(layer, _)| Some(*layer));
+    let layers = layers.chain([None]);
+    layers.map(|layer| (layer, total.sums(layer).ns)).collect()
+}
+
 /// The weight of a group: its share of the time at the layer where that is largest, then its requests that no call
-/// waited for.
-fn weight(numbers: &Numbers, total: &Numbers) -> (u64, u64) {
-    let share = |layer| {
-        let (part, whole) = (numbers.sums(layer).ns, total.sums(layer).ns);
-        let parts = (u128::from(part) << 32).checked_div(whole.into()).unwrap_or(0);
+/// waited for. `whole`: the [`times`] of all groups.
+fn weight(numbers: &Numbers, whole: &[(Option<Layer>, u64)]) -> (u64, u64) {
+    let share = |(layer, whole): &(Option<Layer>, u64)| {
+        let part = u128::from(numbers.sums(*layer).ns) << 32;
+        let parts = part.checked_div((*whole).into()).unwrap_or(0);
         u64::try_from(parts).unwrap_or(u64::MAX)
     };
-    let layers = total.layers.iter().map(|(layer, _)| share(Some(*layer)));
     let background = numbers.not_waited.iter().map(|origin| origin.device_ns);
     (
-        layers.chain([share(None)]).max().unwrap_or(0),
+        whole.iter().map(share).max().unwrap_or(0),
         background.fold(0, u64::saturating_add),
     )
 }
@@ -186,7 +193,7 @@ mod tests {
     use super::*;
     use crate::fuzz;
     use crate::model::ids::PathKind;
-    use crate::model::ids::{Family, Layer, Op, Origin, Row};
+    use crate::model::ids::{Family, Op, Origin, Row};
     use crate::model::report::slow::{CallPath, Inode};
     use crate::model::report::stack::{OriginReport, RowReport};
 
@@ -455,7 +462,8 @@ mod tests {
             ranked.groups.iter().for_each(|(_, group)| reported.add(group));
             prop_assert_eq!(all_of(&reported), all_of(&ranked.total));
             prop_assert_eq!(all_of(&reported), all_of(&truth));
-            let weights = ranked.groups.iter().map(|(_, group)| weight(group, &ranked.total));
+            let whole = times(&ranked.total);
+            let weights = ranked.groups.iter().map(|(_, group)| weight(group, &whole));
             prop_assert!(weights.is_sorted_by(|a, b| a >= b));
         }
     }
