@@ -1,5 +1,7 @@
 //! `replay`: natively recorded programs, and recordings that are made here, among them hostile ones. Run it as root.
 
+mod chroot;
+
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs;
@@ -901,7 +903,8 @@ fn owners_change_as_recorded_and_are_set_back() {
     let (status, out, err) = scene.replay(&["-s", "0"]);
     assert_eq!(status, Some(0), "{err}");
     assert!(out.contains("(needs --owners)"), "{out}");
-    let work = scene.path("into").join(scene.path("work").strip_prefix("/").unwrap());
+    let recorded = chroot::from_root(&scene.path("work"));
+    let work = scene.path("into").join(recorded.strip_prefix("/").unwrap());
     let owner = |name: &str| {
         let state = fs::symlink_metadata(work.join(name)).ok()?;
         Some((state.uid(), state.gid()))

@@ -177,6 +177,8 @@ pub struct Loaded {
     pub links: HashMap<Components, Components>,
     pub files: Definitions,
     pub working: Working,
+    /// Root directories, by process and the moment from which on, of processes that had another one than `/`.
+    roots: HashMap<u32, BTreeMap<u64, Components>>,
     /// Calls of the recording, whether selected or not.
     pub recorded: u64,
     /// Calls that were not selected.
@@ -294,9 +296,14 @@ impl Loaded {
         for thread in batch.threads {
             self.working.parent(thread.pid, thread.parent);
         }
-        for folder in batch.folders.into_iter().filter(|folder| !folder.is_root) {
-            if let Ok(path) = path::canonical(&folder.path) {
+        for folder in batch.folders {
+            let Ok(path) = path::canonical(&folder.path) else {
+                continue;
+            };
+            if !folder.is_root {
                 self.working.set(folder.pid, folder.at_ns, path);
+            } else if !path.is_empty() || self.roots.contains_key(&folder.pid) {
+                self.roots.entry(folder.pid).or_default().insert(folder.at_ns, path);
             }
         }
         for file in batch.files {
@@ -394,13 +401,16 @@ impl Loaded {
         };
         let real = Arc::clone(&real.text);
         let is_relative = !given.text.starts_with('/');
+        let root = self.root_of(call.pid, call.begin_ns).filter(|_| !is_relative);
+        let text = root.map(|root| format!("{}{}", path::joined(root), given.text));
+        let text = text.as_ref().unwrap_or(&given.text);
         if is_relative && self.working.opened(call.pid, call.begin_ns, &given.text, &real) {
             return;
         }
         let is_unnamed = call.extra as u32 & flags::UNNAMED == flags::UNNAMED;
-        if does(call.op) == Ok(Does::Open) && !is_unnamed && *given.text != *real {
+        if does(call.op) == Ok(Does::Open) && !is_unnamed && **text != *real {
             let key = OtherPath {
-                given: self.text(&given.text),
+                given: self.text(text),
                 real,
                 pid: if is_relative { call.pid } else { 0 },
             };
@@ -449,6 +459,13 @@ impl Loaded {
         if given != real && !given.is_empty() && !real.starts_with(&given) {
             self.links.insert(given, real);
         }
+    }
+
+    /// The root directory of a process at a moment; `None`: `/`.
+    #[must_use]
+    pub fn root_of(&self, pid: u32, at_ns: u64) -> Option<&Components> {
+        let (_, root) = self.roots.get(&pid)?.range(..=at_ns).next_back()?;
+        Some(root)
     }
 
     /// The path of an open file, if it is whole.

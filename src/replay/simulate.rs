@@ -195,7 +195,8 @@ impl<'a> Simulation<'a> {
 
     /// The path that a call was given, from the root on.
     fn given(&self, call: &Recorded, given: &GivenPath, follows: bool) -> Result<Components, Why> {
-        let start = if given.text.starts_with('/') {
+        let is_absolute = given.text.starts_with('/');
+        let start = if is_absolute {
             Components::new()
         } else if given.base != 0 {
             self.path_of_file(given.base).ok_or(Why::UnknownPath)?
@@ -209,6 +210,11 @@ impl<'a> Simulation<'a> {
             Refused::Damaged => Why::Damaged,
             Refused::Relative => Why::UnknownPath,
         })?;
+        let root = self.loaded.root_of(call.pid, call.begin_ns);
+        let path = match root.filter(|_| is_absolute) {
+            Some(root) => root.iter().cloned().chain(path).collect(),
+            None => path,
+        };
         Ok(self.without_links(path, follows))
     }
 

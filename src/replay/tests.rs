@@ -584,6 +584,25 @@ fn relative_paths_start_from_the_directory_of_their_process_or_of_an_open_one() 
 }
 
 #[test]
+fn paths_start_from_the_root_directory_of_their_process() {
+    let mut made_of = Made::default();
+    let root = |pid, at_ns, path: &str| Folder {
+        pid,
+        at_ns,
+        is_root: true,
+        path: path.to_owned(),
+    };
+    made_of.records.folders = vec![root(1, 0, "/jail"), root(2, 0, "/"), root(2, u64::MAX, "/jail")];
+    // What is opened has its path from the root of all.
+    made_of.open(1, "/jail/x", 0, file(5, 10));
+    made_of.records.calls.last_mut().unwrap().paths.as_mut().unwrap().first = Some(given("/x"));
+    made_of.on_path(1, Op::Stat, 0, "/../a");
+    made_of.on_path(2, Op::Stat, 0, "/b");
+    let plan = made_of.plan();
+    assert_eq!(prepared(&plan), ["b 0", "jail/", "jail/a 0", "jail/x 10"]);
+}
+
+#[test]
 fn links_lead_to_where_the_recorded_ones_did() {
     let mut made_of = Made::default();
     // Opened by another path than its own: /lib is a link.

@@ -1,5 +1,7 @@
 //! Calls that this process makes and knows, and whether a recording has each of them.
 
+#[path = "../chroot/mod.rs"]
+pub mod chroot;
 pub mod positions;
 
 use std::collections::BTreeMap;
@@ -68,12 +70,20 @@ pub fn numbered(fd: i32, offsets: Range<u64>, threads: u64, size: usize, step: u
     })
 }
 
+/// See [`Recorded::root`].
+fn root() -> String {
+    let root = chroot::from_root(Path::new("/"));
+    root.to_str().unwrap().trim_end_matches('/').to_owned()
+}
+
 /// What a recording has, with its exact counts.
 pub struct Recorded {
     pub records: Records,
     pub files: BTreeMap<u32, OpenFile>,
     /// Calls that were counted, by op; requests under [`Layer::Blk`].
     pub counted: BTreeMap<(Layer, &'static str), u128>,
+    /// The root directory of this process, as recordings have it; empty: that of the mount namespace.
+    root: String,
 }
 
 impl Recorded {
@@ -94,7 +104,17 @@ impl Recorded {
             counted: ops.map(|(at, op)| ((op.layer, op.op.name()), counts(at))).collect(),
             files: records.files.iter().map(|file| (file.number, file.clone())).collect(),
             records,
+            root: root(),
         })
+    }
+
+    /// A recorded path, as this process sees it.
+    pub fn seen<'a>(&self, path: &'a str) -> &'a str {
+        match path.strip_prefix(&self.root) {
+            Some("") => "/",
+            Some(below) => below,
+            None => path,
+        }
     }
 
     /// Ended calls of this process, in the order in which they began.
@@ -106,7 +126,7 @@ impl Recorded {
     }
 
     pub fn path(&self, number: u32) -> Option<&str> {
-        Some(&self.files.get(&number)?.path.as_ref()?.text)
+        Some(self.seen(&self.files.get(&number)?.path.as_ref()?.text))
     }
 
     /// Records that were lost.

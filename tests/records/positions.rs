@@ -176,7 +176,10 @@ impl Positions {
         let mut its: Vec<_> = recorded.records.folders.iter().filter(of_child).collect();
         // They are written by CPU, and the child may move between two calls. At its first call both have one time.
         its.sort_by_key(|folder| folder.at_ns);
-        let its: Vec<_> = its.iter().map(|folder| (folder.is_root, &*folder.path)).collect();
+        let its: Vec<_> = its
+            .iter()
+            .map(|folder| (folder.is_root, recorded.seen(&folder.path)))
+            .collect();
         match its == expected {
             true => Ok(()),
             false => Err(format!("{its:?}, not {expected:?}")),
