@@ -22,6 +22,7 @@ pub mod owners;
 pub mod preemption;
 pub mod privileges;
 pub mod processes;
+pub mod root;
 pub mod vmlinux;
 
 use std::cell::OnceCell;

@@ -10,6 +10,7 @@ use crate::cause::Cause;
 use crate::export::{Exporter, Following, LeftOut, Output, PATIENCE_NS, Resolved, Selection};
 use crate::kernel::file::FileNumber;
 use crate::kernel::names::numbers_of;
+use crate::kernel::root::whole_path;
 use crate::model::clock::Clock;
 use crate::model::record::{Call, Kind, Records};
 use crate::model::report::Report;
@@ -231,7 +232,7 @@ struct Selected {
 /// gets new ones. All other filters are those of the programs.
 fn selected(target: &Target) -> Result<Selected, Cause> {
     let path = |path: &Path| {
-        let real = path.canonicalize();
+        let real = whole_path(path);
         let real = real.map_err(|error| Cause::of(format_args!("cannot examine '{}'", path.display()), &error))?;
         Ok(real.display().to_string())
     };
