@@ -676,10 +676,13 @@ fn a_command_is_counted_exactly() {
 #[test]
 fn a_process_is_found_from_inside_a_pid_namespace() {
     let script = "sleep 100 & exec \"$0\" -T syscall -S -p $! --duration 100ms";
-    let mut inside = Command::new("unshare");
-    inside
-        .args(["--pid", "--fork", "--mount-proc", "sh", "-c", script])
-        .arg(TOOL);
+    // In a chroot, `/` is no mount that could be made private, but /proc is one.
+    let here = ["unshare", "--propagation", "unchanged"];
+    let mut inside = Command::new(here[0]);
+    inside.args(&here[1..]).args(["--mount", "sh", "-c"]);
+    inside.args(["mount --make-rprivate /proc && exec \"$@\"", "sh"]);
+    inside.args(here).args(["--pid", "--fork", "--mount-proc"]);
+    inside.args(["sh", "-c", script, TOOL]);
     let output = inside.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("PID 2 (sleep)"), "{said}");

@@ -1,5 +1,5 @@
-//! Requests of a real disk of this machine, counted by tracepoints only, compared with the kernel's own counters. Run
-//! it as root.
+//! Requests of a real disk of this machine, counted by tracepoints only, compared with the kernel's own counters.
+//! Run it as root.
 //!
 //! Some kernels call no tracepoint while certain tasks run, nor in interrupts that arrive meanwhile. Then the tool must
 //! report each time what is missing and why, and a run without losses must be exact.
