@@ -253,8 +253,7 @@ pub struct StackCounters {
 impl StackCounters {
     /// Removes the extremes of the interval before.
     pub fn forget_extremes(&mut self) {
-        let known = self.families.iter_mut().filter(|family| family.extremes.is_some());
-        known.for_each(|family| Arc::make_mut(family).extremes = None);
+        self.families.iter_mut().for_each(FamilyCounters::forget_extremes);
     }
 }
 
@@ -291,6 +290,13 @@ pub struct FamilyCounters {
 }
 
 impl FamilyCounters {
+    /// Removes the extremes; what has none stays shared.
+    pub fn forget_extremes(family: &mut Arc<Self>) {
+        if family.extremes.is_some() {
+            Arc::make_mut(family).extremes = None;
+        }
+    }
+
     /// Like [`OpCounters::hold_back`], if no call has ended since.
     fn hold_back(&mut self, earlier: &Self) {
         *self = Self {

@@ -14,7 +14,7 @@ use crate::model::abi::{DIRECTIONS, FAMILIES, GROUP_FIRST, GROUP_NO_ROOM, ORIGIN
 use crate::model::ids::{By, PathKind};
 use crate::model::report::group::Who;
 use crate::model::report::slow::{CallPath, Inode};
-use crate::model::snapshot::{GroupsCounters, OpCounters, StackCounters};
+use crate::model::snapshot::{FamilyCounters, GroupsCounters, OpCounters, StackCounters};
 use crate::probe::attach::{AttachedGroups, GroupCounters};
 use crate::probe::plan::Plan;
 use crate::sys::counters::Counters;
@@ -119,11 +119,11 @@ fn read_stack(
     last: &mut StackCounters,
 ) {
     last.families.resize(FAMILIES as usize, Arc::default());
-    // Extremes are those of one interval.
-    last.forget_extremes();
     last.origins.resize((ORIGINS * DIRECTIONS) as usize, [0; 4]);
     for (known, element) in last.families.iter_mut().zip((group * FAMILIES) as usize..) {
         if stack::is_unchanged(known, |word| families.word(element, word)) {
+            // Those of the interval before.
+            FamilyCounters::forget_extremes(known);
             continue;
         }
         if let Some(family) = families.element(element) {
