@@ -173,6 +173,23 @@ fn a_report_of_a_recording_is_that_of_the_run() {
     }
 }
 
+/// Programs as they were compiled verify for seconds, and cost each call a third more.
+#[test]
+fn programs_that_record_are_folded() {
+    let folder = folder("recording-folded");
+    for (number, (arguments, _)) in RUNS.iter().enumerate() {
+        let name = format!("{number}.iosb");
+        let recorder = ["record", "--verbose", "-o", &name];
+        let done = tool(&folder, &[&recorder, *arguments, &["--", "true"]].concat());
+        let said = String::from_utf8(done.stderr).unwrap();
+        assert!(
+            done.status.success() && said.contains(" programs loaded in "),
+            "{arguments:?}: {said}"
+        );
+        assert!(!said.contains("loaded as they were compiled"), "{arguments:?}: {said}");
+    }
+}
+
 #[test]
 fn names_are_not_in_a_recording_that_hides_them() {
     let folder = folder("recording-names");

@@ -40,6 +40,9 @@ pub(super) struct State {
     pub(super) registers: [Value; REGISTERS],
     /// In the order of slots. Nothing is known of slots that are not here, usually all but a few.
     stack: Vec<Stored>,
+    /// A bit for each slot that had a stack address at some time: what is not known of it may be one. No callee stores
+    /// any: helpers know none, and functions that are not static are given none.
+    had_address: u128,
 }
 
 impl State {
@@ -49,12 +52,14 @@ impl State {
         Self {
             registers,
             stack: Vec::new(),
+            had_address: 0,
         }
     }
 
     /// Reduces the state to what both agree on. Returns whether that is less than before.
     pub(super) fn merge(&mut self, other: &Self) -> bool {
-        let mut is_less = false;
+        let mut is_less = other.had_address & !self.had_address != 0;
+        self.had_address |= other.had_address;
         for (one, other) in self.registers.iter_mut().zip(other.registers) {
             let both = merged(*one, other);
             is_less |= both != *one;
@@ -106,6 +111,9 @@ impl State {
         let Some(slot) = slot_of(address) else {
             return self.forget_from(-STACK);
         };
+        if may_be_stack(value) {
+            self.had_address |= 1 << slot;
+        }
         let new = Stored {
             slot,
             bytes: size,
@@ -119,21 +127,30 @@ impl State {
         }
     }
 
-    /// Never a stack address: folding gives up where one is stored.
     pub(super) fn load(&self, base: Value, offset: i16, size: u8) -> Value {
-        let Value::Stack(address) = base else {
+        let of_these = |slots: u128| {
+            if size == 8 && self.had_address & slots != 0 {
+                Value::MaybeStack
+            } else {
+                Value::NotStack
+            }
+        };
+        let address = match base {
+            Value::Stack(address) => address + i64::from(offset),
+            Value::MaybeStack => return of_these(u128::MAX),
+            Value::NotStack | Value::Number(_) | Value::Constant(_) | Value::Address => return Value::NotStack,
+        };
+        let Some(slot) = slot_of(address).filter(|_| address % SLOT == 0) else {
             return Value::NotStack;
         };
-        let address = address + i64::from(offset);
-        let known = slot_of(address).filter(|_| address % SLOT == 0);
-        match known.and_then(|slot| self.at(slot)) {
+        match self.at(slot) {
             Some(&Stored {
                 value: Value::Number(number),
                 bytes,
                 ..
             }) if bytes == size || bytes == 8 => Value::Number(cut(number, size)),
             Some(&Stored { value, bytes: 8, .. }) if size == 8 => value,
-            _ => Value::NotStack,
+            _ => of_these(1 << slot),
         }
     }
 }

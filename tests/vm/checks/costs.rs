@@ -210,7 +210,8 @@ pub(super) fn tool(guest: &Guest, arguments: &[&str]) -> Result<Running, String>
 /// The running tool, which records to [`RECORDING`].
 pub(super) fn recorder(guest: &Guest, arguments: &[&str]) -> Result<Running, String> {
     let _ = fs::remove_dir_all(RECORDING);
-    started(guest, &[&["record", "-o", RECORDING], arguments].concat(), "Recording ")
+    let recorder = ["record", "--verbose", "-o", RECORDING];
+    started(guest, &[&recorder, arguments].concat(), "Recording ")
 }
 
 fn started(guest: &Guest, words: &[&str], banner: &str) -> Result<Running, String> {
@@ -236,6 +237,9 @@ fn recorded(
     let _ = fs::remove_dir_all(RECORDING);
     if said.contains("INCOMPLETE") {
         return Err(format!("records were lost, which costs less: {said}"));
+    }
+    if said.contains("loaded as they were compiled") {
+        return Err(format!("programs are not folded, which costs more: {said}"));
     }
     tell(guest, figure, with - without)
 }
