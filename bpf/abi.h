@@ -594,15 +594,16 @@ struct call_shape {
 	__u8 path;
 	__u8 offset; /* or CALL_POSITION */
 	__u8 size;
-	__u8 effect; /* CALL_OPENS, CALL_CLOSES, CALL_WRITES, CALL_HAS_ARGUMENTS, CALL_CHANGES_FOLDER */
+	__u8 effect; /* CALL_OPENS, CALL_CLOSES, CALL_WRITES, CALL_HAS_ARGUMENTS, CALL_CHANGES_FOLDER, CALL_NEEDS_ALL */
 	/* The others are for records. */
 	__u8 second_path;
 	__u8 second_fd; /* of calls on two files; the first one is the first argument */
 	__u8 base; /* the descriptor of the folder that a relative path starts from */
 	__u8 second_base;
 	__u8 extra; /* the argument that is particular to the op: flags, a mode, a number of buffers */
-	__u8 whole_size; /* the size, if `size` is 0 */
-	__u8 pad[6];
+	__u8 recorded_size; /* the size that is recorded: also where it is that of a whole file */
+	__u8 has; /* CALL_HAS_OFFSET, CALL_HAS_SIZE: of a program of 64 bits, if its arguments are as usual */
+	__u8 pad[5];
 };
 
 /* A command of a call that is recorded with some of its commands only: its second argument. */
@@ -624,6 +625,8 @@ struct call_command {
 #define CALL_HAS_ARGUMENTS 8
 /* The call changes the working or the root directory of its process. */
 #define CALL_CHANGES_FOLDER 16
+/* The record of the call takes something from other arguments than the third and the fourth. */
+#define CALL_NEEDS_ALL 32
 
 /* The offset is the position of the open file, which the call moves. */
 #define CALL_POSITION 255
@@ -715,6 +718,8 @@ enum call_rows {
 };
 
 #define RECORD_ARGUMENTS 6
+/* Slots for arguments that are counted from 1: a power of two, so that any index is made one of them by its lower bits. */
+#define RECORDER_ARGUMENTS 8
 
 /* A call, at its end. */
 struct call_record {
@@ -945,31 +950,25 @@ struct lost_records {
 
 /* What is kept of a thread for its records. */
 struct recorder {
-	__u64 begin_ns; /* of the call in flight; 0: none */
-	__u64 arguments[RECORD_ARGUMENTS];
-	__u64 position; /* of the open file, before the call */
+	struct call_record call; /* in flight, as far as it is known; its begin is 0: none is */
+	__u64 arguments[RECORDER_ARGUMENTS]; /* of the call, counted from 1; slots of no argument are 0 */
 	/* The file that the thread used last, and its number. The dentry and the inode distinguish files at one address. */
 	__u64 file;
 	__u64 dentry;
 	__u64 inode; /* its number; so that of a pipe or a socket is never the same */
 	__u64 comm[COMM_WORDS]; /* as last defined */
+	__u64 fault_offset; /* of the page fault in flight, as the next two */
+	__u32 fault_file;
+	__u32 fault_is_write;
 	__u32 thread; /* 0: a free slot */
-	__u32 tgid;
 	__u32 number;
-	__u32 files[2]; /* of the call */
-	__u32 bases[2]; /* the folders that its paths start from, as given; 0: the working directory */
-	__u32 fd;
-	__u32 flags; /* f_flags of the first file */
+	__u32 bases[2]; /* the folders that the paths of the call start from, as given; 0: the working directory */
+	__u32 flags; /* f_flags of the first file of the call */
 	__u32 waker; /* of the current sleep */
 	__u32 waker_tgid;
-	__u16 cpu; /* at the begin of the call */
 	__u16 cpu_left; /* at the start of the sleep */
-	__u8 op;
-	__u8 has; /* CALL_HAS_..., CALL_IS_... */
 	__u8 unread_paths; /* a bit for each path that could not be read at the begin */
-	__u8 fault_is_write; /* of the page fault in flight, as the next two */
-	__u32 fault_file;
-	__u64 fault_offset;
+	__u8 pad;
 };
 
 /* An open file that was defined. */
@@ -1051,7 +1050,9 @@ struct breakdown {
 	__u32 group; /* of `--by` */
 	__u8 has_waited; /* rows from ROW_QUEUE on may be non-zero */
 	__u8 is_unchecked; /* the call's file has not been checked against the filters yet */
-	__u8 pad[2];
+	/* With config.records: */
+	__u8 fs_row; /* the last row of a file system that the call reached */
+	__u8 read_class; /* enum read_class; READ_CLASSES: of no class */
 };
 
 /* The state of a thread. */
@@ -1200,7 +1201,7 @@ _Static_assert(sizeof(struct folder_record) == 24, "no padding");
 _Static_assert(sizeof(struct thread_record) == 64, "no padding");
 _Static_assert(sizeof(struct path_record) == 24, "no padding");
 _Static_assert(sizeof(struct lost_records) == 32, "no padding");
-_Static_assert(sizeof(struct recorder) == 8 * (5 + RECORD_ARGUMENTS + COMM_WORDS) + 4 * 11 + 20, "no padding");
+_Static_assert(sizeof(struct recorder) == 80 + 8 * (4 + RECORDER_ARGUMENTS + COMM_WORDS) + 4 * 9 + 4, "no padding");
 _Static_assert(sizeof(struct known_file) == 24, "no padding");
 
 #endif

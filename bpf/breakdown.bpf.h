@@ -186,6 +186,8 @@ static __always_inline struct breakdown *enter_function(struct thread_state *sta
 	breakdown->depth++;
 	if (!is_transparent)
 		breakdown->reached |= 1u << (row & (ROWS - 1));
+	if (config.records && !is_transparent && row >= ROW_FS && row < ROW_QUEUE)
+		breakdown->fs_row = row;
 	if (row >= ROW_QUEUE)
 		breakdown->has_waited = 1;
 	if (is_direct)
@@ -264,12 +266,10 @@ static __always_inline enum read_class class_of(const struct breakdown *breakdow
 	return breakdown->own_bios ? READ_AHEAD : READ_CACHED;
 }
 
-/* Counts a call that has ended. `step`: the histogram step of `total`. */
-static __always_inline void count_in_family(struct family_stats *s, const struct breakdown *breakdown, __u64 total,
-					    __u64 step, __u64 bytes, bool failed, bool atomic)
+/* Counts a call that has ended. `step`: the histogram step of `total`; `class`: READ_CLASSES if it is no read. */
+static __always_inline void count_in_family(struct family_stats *s, const struct breakdown *breakdown, __u32 class,
+					    __u64 total, __u64 step, __u64 bytes, bool failed, bool atomic)
 {
-	__u32 class;
-
 	NOTE_EXTREMES(s, total);
 	COUNT_STEP(s, step, atomic);
 	barrier();
@@ -295,13 +295,10 @@ static __always_inline void count_in_family(struct family_stats *s, const struct
 				add_to(&s->reached[i], 1, atomic);
 		}
 	}
-	if (breakdown->family == FAMILY_READ) {
-		class = class_of(breakdown);
-		barrier_var(class);
-		if (class < READ_CLASSES) {
-			add_to(&s->class_calls[class], 1, atomic);
-			add_to(&s->class_bytes[class], bytes, atomic);
-		}
+	barrier_var(class);
+	if (class < READ_CLASSES) {
+		add_to(&s->class_calls[class], 1, atomic);
+		add_to(&s->class_bytes[class], bytes, atomic);
 	}
 	/*
 	 * Every call reaches this row. Counted last, so that a reader can tell whether all of the call has been added.
@@ -319,16 +316,20 @@ __noinline int count_in_families(__u32 thread, __u64 now, __u64 step, __u64 byte
 	struct thread_state *state = WHOLE_STACK ? find_thread(thread) : NULL;
 	struct family_stats *s;
 	struct breakdown *breakdown;
+	__u32 class;
 
 	if (!state)
 		return 0;
 	breakdown = &state->breakdown;
+	class = breakdown->family == FAMILY_READ ? class_of(breakdown) : READ_CLASSES;
+	if (config.records)
+		breakdown->read_class = class;
 	s = family_stats_of(breakdown->family);
 	if (s)
-		count_in_family(s, breakdown, now - breakdown->entered_ns, step, bytes, failed, false);
+		count_in_family(s, breakdown, class, now - breakdown->entered_ns, step, bytes, failed, false);
 	s = config.group_by ? group_family_of(breakdown->group, breakdown->family) : NULL;
 	if (s)
-		count_in_family(s, breakdown, now - breakdown->entered_ns, step, bytes, failed, true);
+		count_in_family(s, breakdown, class, now - breakdown->entered_ns, step, bytes, failed, true);
 	return 0;
 }
 

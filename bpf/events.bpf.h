@@ -88,17 +88,17 @@ __noinline int lose_record(__u32 kind)
 	return 0;
 }
 
-static __always_inline void *ring_of_cpu(void)
+static __always_inline void *ring_of(__u32 cpu)
 {
-	__u32 cpu = bpf_get_smp_processor_id();
-
 	return bpf_map_lookup_elem(&rings, &cpu);
 }
 
 /* Room for a record, a pointer to `type`; NULL if there is none, which is counted. */
-#define reserve(of, type)                                                                                              \
+#define reserve(of, type) reserve_on(bpf_get_smp_processor_id(), of, type)
+/* The same, where the number of the current CPU is known. */
+#define reserve_on(cpu, of, type)                                                                                      \
 	({                                                                                                             \
-		void *__ring = ring_of_cpu();                                                                          \
+		void *__ring = ring_of(cpu);                                                                           \
 		type *__record = __ring ? bpf_ringbuf_reserve(__ring, sizeof(type), 0) : NULL;                         \
 		if (!__record)                                                                                         \
 			lose_record(of);                                                                               \
@@ -119,7 +119,7 @@ static __always_inline void *ring_of_cpu(void)
 
 static __always_inline __u64 wake_flags(void)
 {
-	void *ring = ring_of_cpu();
+	void *ring = ring_of(bpf_get_smp_processor_id());
 
 	return ring && bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) >= config.wake_bytes ? BPF_RB_FORCE_WAKEUP :
 											 BPF_RB_NO_WAKEUP;
@@ -147,19 +147,30 @@ static __always_inline struct recorder *find_recorder(__u32 thread)
 	return bpf_map_lookup_elem(&recorders, &thread);
 }
 
-/* Makes the recorder of a thread that has its state in a slot if `in_slot`. Returns whether there is one now. */
+/* To insert: larger than what is left of the stack where it is needed. */
+static const struct recorder no_recorder;
+
+/* Makes the recorder of a thread that has its state in a slot if `in_slot`. */
 __noinline int make_recorder(__u32 thread, __u32 in_slot)
 {
-	struct recorder new = { .thread = thread }, *slot;
+	struct recorder *recorder;
 
 	if (!config.records)
 		return 0;
-	new.tgid = bpf_get_current_pid_tgid() >> 32;
-	slot = in_slot ? recorder_slot_of(thread) : NULL;
-	if (slot)
-		*slot = new;
-	else
-		bpf_map_update_elem(&recorders, &thread, &new, BPF_ANY);
+	recorder = in_slot ? recorder_slot_of(thread) : NULL;
+	if (recorder) {
+		*recorder = (struct recorder){};
+	} else {
+		bpf_map_update_elem(&recorders, &thread, &no_recorder, BPF_ANY);
+		recorder = bpf_map_lookup_elem(&recorders, &thread);
+	}
+	if (!recorder)
+		return 0;
+	recorder->call.kind = RECORD_CALL;
+	recorder->call.thread = thread;
+	recorder->call.tgid = bpf_get_current_pid_tgid() >> 32;
+	/* Last: from now on it is one. */
+	recorder->thread = thread;
 	return 0;
 }
 
@@ -381,20 +392,17 @@ static __always_inline void know_thread(struct recorder *recorder)
 		return;
 	/* At the first call of the thread. */
 	if (!recorder->comm[0]) {
-		define_folder(false, recorder->begin_ns);
-		define_folder(true, recorder->begin_ns);
+		define_folder(false, recorder->call.begin_ns);
+		define_folder(true, recorder->call.begin_ns);
 	}
 	recorder->comm[0] = comm[0];
 	recorder->comm[1] = comm[1];
 }
 
-/* An argument of the thread's call, counted from 1. */
+/* An argument of the thread's call, counted from 1; 0 if it has none there. */
 static __always_inline __u64 argument_of(const struct recorder *recorder, __u32 argument)
 {
-	__u32 index = argument - 1;
-
-	barrier_var(index);
-	return index < RECORD_ARGUMENTS ? recorder->arguments[index] : 0;
+	return recorder->arguments[argument & (RECORDER_ARGUMENTS - 1)];
 }
 
 /* include/uapi/linux/fcntl.h: the working directory, as the descriptor of a folder. */
@@ -428,7 +436,7 @@ static __always_inline void fill_path(struct path_record *record, __u32 which, c
 	record->which = which;
 	record->length = length;
 	record->thread = recorder->thread;
-	record->begin_ns = recorder->begin_ns;
+	record->begin_ns = recorder->call.begin_ns;
 	record->base = is_relative ? recorder->bases[which & 1] : 0;
 	record->pad = 0;
 }
@@ -448,7 +456,7 @@ __noinline int note_path(__u32 thread, __u32 which, __u32 is_end)
 
 	if (!recorder)
 		return 0;
-	shape = &call_shapes[recorder->op & (MAX_OPS - 1)];
+	shape = &call_shapes[recorder->call.op & (MAX_OPS - 1)];
 	text = (void *)argument_of(recorder, which ? shape->second_path : shape->path);
 	if (!text)
 		return 0;
@@ -459,7 +467,7 @@ __noinline int note_path(__u32 thread, __u32 which, __u32 is_end)
 	if (n > 0 && n < FEW_TEXT_ROOM) {
 		fill_path(&record->path, which, recorder, n, n > 1 && record->text[0] != '/');
 		submit(record);
-		recorder->has |= CALL_HAS_PATH;
+		recorder->call.has |= CALL_HAS_PATH;
 		return 0;
 	}
 	bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
@@ -474,7 +482,7 @@ __noinline int note_path(__u32 thread, __u32 which, __u32 is_end)
 	n = bpf_probe_read_user_str(all->text, TEXT_ROOM, text);
 	fill_path(&all->path, which, recorder, n > 0 ? n : 0, all->text[0] != '/');
 	submit(all);
-	recorder->has |= CALL_HAS_PATH;
+	recorder->call.has |= CALL_HAS_PATH;
 	return 0;
 }
 
@@ -486,12 +494,12 @@ __noinline int note_other_files(__u32 thread)
 
 	if (!recorder)
 		return 0;
-	shape = &call_shapes[recorder->op & (MAX_OPS - 1)];
+	shape = &call_shapes[recorder->call.op & (MAX_OPS - 1)];
 	if (shape->second_fd) {
-		recorder->files[1] =
+		recorder->call.files[1] =
 			number_of_descriptor(recorder, thread, argument_of(recorder, shape->second_fd));
-		recorder->fd = argument_of(recorder, 1);
-		recorder->files[0] = number_of_descriptor(recorder, thread, recorder->fd);
+		recorder->call.fd = argument_of(recorder, 1);
+		recorder->call.files[0] = number_of_descriptor(recorder, thread, recorder->call.fd);
 	}
 	recorder->bases[0] = number_of_base(recorder, thread, shape->base);
 	recorder->bases[1] = number_of_base(recorder, thread, shape->second_base);
@@ -512,20 +520,28 @@ static __always_inline struct recorder *recorder_of_call(const struct thread_sta
 /* include/linux/fs.h; pipes, sockets and the like lack it. */
 #define FMODE_LSEEK 0x4
 
+/* Notes the flags of the first file of the call. */
+static __always_inline void note_flags(struct recorder *recorder, __u32 flags)
+{
+	recorder->flags = flags;
+	if (flags & O_DIRECT)
+		recorder->call.has |= CALL_IS_DIRECT;
+}
+
 /* Notes the first file of the call in flight, if it has one. `direct`: `file` is a typed pointer. */
 static __always_inline void note_file_of_call(struct recorder *recorder, __u32 thread, struct file *file, bool direct)
 {
-	__u32 offset = call_shapes[recorder->op & (MAX_OPS - 1)].offset;
+	__u32 offset = call_shapes[recorder->call.op & (MAX_OPS - 1)].offset;
 
-	recorder->files[0] = number_of(recorder, thread, file, direct);
+	recorder->call.files[0] = number_of(recorder, thread, file, direct);
 	if (!file)
 		return;
-	recorder->flags = READ(direct, file, f_flags);
+	note_flags(recorder, READ(direct, file, f_flags));
 	/* -1 for preadv2 and pwritev2: the file's own position. Files such as sockets and pipes have none. */
-	if ((offset == CALL_POSITION || (offset == 4 && recorder->arguments[3] == -1ull)) &&
+	if ((offset == CALL_POSITION || (offset == 4 && argument_of(recorder, 4) == -1ull)) &&
 	    READ(direct, file, f_mode) & FMODE_LSEEK) {
-		recorder->position = READ(direct, file, f_pos);
-		recorder->has |= CALL_HAS_POSITION;
+		recorder->call.offset = READ(direct, file, f_pos);
+		recorder->call.has |= CALL_HAS_POSITION | CALL_HAS_OFFSET;
 	}
 }
 
@@ -540,6 +556,33 @@ __noinline int note_file_at_end(__u32 thread, __u32 fd)
 }
 
 /*
+ * Where the call reads or writes, and how much it is to, as far as its arguments say. `has`: of the call, and of its
+ * shape. Returns what it has of these.
+ */
+static __always_inline __u32 note_range(struct recorder *recorder, const volatile struct call_shape *shape, __u32 has)
+{
+	struct call_record *call = &recorder->call;
+	__u32 offset = shape->offset, size = shape->recorded_size;
+
+	call->offset = argument_of(recorder, offset);
+	call->size = argument_of(recorder, size);
+	/* 32-bit programs pass an offset in two arguments, which moves those after it. */
+	if (unlikely(has & CALL_IS_COMPAT) && offset && offset != CALL_POSITION) {
+		has &= ~CALL_HAS_OFFSET;
+		call->offset = 0;
+		if (size > offset) {
+			has &= ~CALL_HAS_SIZE;
+			call->size = 0;
+		}
+	}
+	if (unlikely(call->offset == -1ull)) {
+		has &= ~CALL_HAS_OFFSET;
+		call->offset = 0;
+	}
+	return has;
+}
+
+/*
  * A call begins whose arguments are in the recorder. `file`: its first one, NULL if it has none, or if that is noted
  * later; `has`: CALL_HAS_..., CALL_IS_...
  */
@@ -547,16 +590,17 @@ static __always_inline void begin_record(struct recorder *recorder, __u32 thread
 					 struct file *file, __u32 fd, __u32 has)
 {
 	const volatile struct call_shape *shape = &call_shapes[op & (MAX_OPS - 1)];
+	struct call_record *call = &recorder->call;
 
-	recorder->begin_ns = now;
-	recorder->op = op;
-	recorder->cpu = bpf_get_smp_processor_id();
-	recorder->fd = fd;
-	recorder->has = has;
+	call->begin_ns = now;
+	call->op = op;
+	call->cpus[0] = bpf_get_smp_processor_id();
+	call->fd = fd;
+	call->files[1] = 0;
+	call->extra = argument_of(recorder, shape->extra);
+	call->has = note_range(recorder, shape, has | shape->has);
 	recorder->unread_paths = 0;
 	recorder->flags = 0;
-	recorder->position = 0;
-	recorder->files[1] = 0;
 	know_thread(recorder);
 	note_file_of_call(recorder, thread, file, false);
 	/* One after the other: functions that call each other share 512 bytes of stack. */
@@ -578,66 +622,27 @@ __noinline int forget_record(__u32 thread)
 	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
 
 	if (recorder)
-		recorder->begin_ns = 0;
+		recorder->call.begin_ns = 0;
 	return 0;
 }
 
-/* Where the call read or wrote, and how much it was to. */
-static __always_inline void fill_range(struct call_record *call, const struct recorder *recorder,
-				       const volatile struct call_shape *shape)
+/* The call that began at `begin` has returned, on this CPU. */
+static __always_inline void fill_call(struct call_record *call, const struct recorder *recorder,
+				      const volatile struct call_shape *shape, __u64 begin, __u64 now, __s64 value,
+				      __u32 cpu)
 {
-	bool compat = recorder->has & CALL_IS_COMPAT;
-	__u32 offset = shape->offset, size = shape->size | shape->whole_size;
 	struct file *file = (void *)recorder->file;
 
-	call->offset = recorder->position;
-	call->size = 0;
-	/* 32-bit programs pass an offset in two arguments, which moves those after it. */
-	if (size && (!offset || size < offset || !compat)) {
-		call->size = argument_of(recorder, size);
-		call->has |= CALL_HAS_SIZE;
-	}
-	if (!offset)
-		return;
-	if (offset != CALL_POSITION) {
-		if (compat)
-			return;
-		call->offset = argument_of(recorder, offset);
-		if (call->offset != -1ull) {
-			call->has |= CALL_HAS_OFFSET;
-			return;
-		}
-		call->offset = recorder->position;
-	}
-	if (!(recorder->has & CALL_HAS_POSITION))
-		return;
-	/* An append goes to where the end of the file was, whatever the position. */
-	if (recorder->flags & O_APPEND && shape->effect & CALL_WRITES && call->value > 0)
-		call->offset = BPF_CORE_READ(file, f_pos) - call->value;
-	call->has |= CALL_HAS_OFFSET;
-}
-
-static __always_inline void fill_call(struct call_record *call, const struct recorder *recorder,
-				      const volatile struct call_shape *shape, __u64 begin, __u64 now, __s64 value)
-{
-	call->kind = RECORD_CALL;
-	call->op = recorder->op;
-	call->has = recorder->has;
-	call->thread = recorder->thread;
+	*call = recorder->call;
 	call->begin_ns = begin;
 	call->end_ns = now;
 	call->value = value;
-	call->extra = shape->extra ? argument_of(recorder, shape->extra) : 0;
-	call->tgid = recorder->tgid;
-	call->fd = recorder->fd;
-	call->files[0] = recorder->files[0];
-	call->files[1] = recorder->files[1];
-	call->cpus[0] = recorder->cpu;
-	call->cpus[1] = bpf_get_smp_processor_id();
+	call->cpus[1] = cpu;
 	call->read_class = READ_CLASSES;
-	if (recorder->flags & O_DIRECT)
-		call->has |= CALL_IS_DIRECT;
-	fill_range(call, recorder, shape);
+	/* An append goes to where the end of the file was, whatever the position. */
+	if (unlikely(recorder->flags & O_APPEND) && shape->effect & CALL_WRITES && value > 0 &&
+	    call->has & CALL_HAS_POSITION)
+		call->offset = BPF_CORE_READ(file, f_pos) - value;
 }
 
 /* The rows of file systems, as bits of breakdown.reached. */
@@ -647,43 +652,44 @@ static __always_inline void write_call_with_rows(const struct recorder *recorder
 						 const volatile struct call_shape *shape,
 						 const struct breakdown *breakdown, __u64 begin, __u64 now, __s64 value)
 {
-	__u32 file_systems = breakdown->reached & FS_ROWS, row;
-	__u8 class = breakdown->family == FAMILY_READ ? class_of(breakdown) : READ_CLASSES;
+	__u32 file_systems = breakdown->reached & FS_ROWS, below_first = file_systems - 1;
+	__u32 cpu = bpf_get_smp_processor_id();
 	bool is_short = !((now - begin) >> 32);
 	struct call_record_wide *wide;
 	struct call_record_few *few;
 	struct call_record_all *all;
 
-	if (likely(is_short && !breakdown->has_waited && !(file_systems & (file_systems - 1)))) {
-		row = file_systems ? top_bit(file_systems) : ROW_FS;
-		few = reserve(RECORD_CALL, struct call_record_few);
+	/* The compiler would count all bits of it. */
+	barrier_var(below_first);
+	if (likely(is_short && !breakdown->has_waited && !(file_systems & below_first))) {
+		few = reserve_on(cpu, RECORD_CALL, struct call_record_few);
 		if (!few)
 			return;
-		fill_call(&few->call, recorder, shape, begin, now, value);
+		fill_call(&few->call, recorder, shape, begin, now, value, cpu);
 		few->call.rows = CALL_ROWS_FEW;
-		few->call.read_class = class;
-		few->call.row = row;
+		few->call.read_class = breakdown->read_class;
+		few->call.row = file_systems ? breakdown->fs_row : ROW_FS;
 		few->rows[0] = breakdown->rows[ROW_VFS];
-		few->rows[1] = file_systems ? breakdown->rows[row & (ROWS - 1)] : 0;
+		few->rows[1] = file_systems ? breakdown->rows[breakdown->fs_row & (ROWS - 1)] : 0;
 		submit(few);
 	} else if (is_short) {
-		all = reserve(RECORD_CALL, struct call_record_all);
+		all = reserve_on(cpu, RECORD_CALL, struct call_record_all);
 		if (!all)
 			return;
-		fill_call(&all->call, recorder, shape, begin, now, value);
+		fill_call(&all->call, recorder, shape, begin, now, value, cpu);
 		all->call.rows = CALL_ROWS_ALL;
-		all->call.read_class = class;
+		all->call.read_class = breakdown->read_class;
 #pragma unroll
 		for (int i = 0; i < ROWS; i++)
 			all->rows[i] = breakdown->rows[i];
 		submit(all);
 	} else {
-		wide = reserve(RECORD_CALL, struct call_record_wide);
+		wide = reserve_on(cpu, RECORD_CALL, struct call_record_wide);
 		if (!wide)
 			return;
-		fill_call(&wide->call, recorder, shape, begin, now, value);
+		fill_call(&wide->call, recorder, shape, begin, now, value, cpu);
 		wide->call.rows = CALL_ROWS_WIDE;
-		wide->call.read_class = class;
+		wide->call.read_class = breakdown->read_class;
 #pragma unroll
 		for (int i = 0; i < ROWS; i++)
 			wide->rows[i] = breakdown->rows[i];
@@ -696,15 +702,16 @@ static __always_inline void write_call_with_arguments(const struct recorder *rec
 						      const volatile struct call_shape *shape, __u64 begin, __u64 now,
 						      __s64 value)
 {
-	struct call_record_arguments *call = reserve(RECORD_CALL, struct call_record_arguments);
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct call_record_arguments *call = reserve_on(cpu, RECORD_CALL, struct call_record_arguments);
 
 	if (!call)
 		return;
-	fill_call(&call->call, recorder, shape, begin, now, value);
+	fill_call(&call->call, recorder, shape, begin, now, value, cpu);
 	call->call.rows = CALL_ROWS_ARGUMENTS;
 #pragma unroll
 	for (int i = 0; i < RECORD_ARGUMENTS; i++)
-		call->arguments[i] = recorder->arguments[i];
+		call->arguments[i] = recorder->arguments[i + 1];
 	submit(call);
 }
 
@@ -718,10 +725,10 @@ __noinline int note_opened(__u32 thread, __u32 fd)
 		return 0;
 	file = file_of_descriptor(fd);
 	recorder->file = (__u64)file;
-	recorder->fd = fd;
-	recorder->has |= CALL_HAS_FD;
-	recorder->files[0] = file ? number_of_file(thread, true) : 0;
-	recorder->flags = file ? BPF_CORE_READ(file, f_flags) : 0;
+	recorder->call.fd = fd;
+	recorder->call.has |= CALL_HAS_FD;
+	recorder->call.files[0] = file ? number_of_file(thread, true) : 0;
+	note_flags(recorder, file ? BPF_CORE_READ(file, f_flags) : 0);
 	return 0;
 }
 
@@ -732,24 +739,23 @@ __noinline int record_call(__u32 thread, __u64 begin, __u64 now, __s64 value)
 	const volatile struct call_shape *shape;
 	struct thread_state *state;
 	struct call_record *call;
+	__u32 cpu;
 
 	if (!config.records)
 		return 0;
-	if (!recorder || recorder->begin_ns != begin) {
+	if (!recorder || recorder->call.begin_ns != begin) {
 		lose_record(RECORD_CALL);
 		return 0;
 	}
-	recorder->begin_ns = 0;
-	shape = &call_shapes[recorder->op & (MAX_OPS - 1)];
+	shape = &call_shapes[recorder->call.op & (MAX_OPS - 1)];
 	if (unlikely(recorder->unread_paths)) {
-		/* The record of a path names its call. */
-		recorder->begin_ns = begin;
 		if (recorder->unread_paths & 1)
 			note_path(thread, 0, true);
 		if (recorder->unread_paths & 2)
 			note_path(thread, 1, true);
-		recorder->begin_ns = 0;
 	}
+	/* Not before: the record of a path names its call. */
+	recorder->call.begin_ns = 0;
 	if (shape->effect & CALL_CHANGES_FOLDER && !value) {
 		define_folder(false, now);
 		define_folder(true, now);
@@ -765,10 +771,11 @@ __noinline int record_call(__u32 thread, __u64 begin, __u64 now, __s64 value)
 		write_call_with_arguments(recorder, shape, begin, now, value);
 		return 0;
 	}
-	call = reserve(RECORD_CALL, struct call_record);
+	cpu = bpf_get_smp_processor_id();
+	call = reserve_on(cpu, RECORD_CALL, struct call_record);
 	if (!call)
 		return 0;
-	fill_call(call, recorder, shape, begin, now, value);
+	fill_call(call, recorder, shape, begin, now, value, cpu);
 	call->rows = CALL_ROWS_NONE;
 	submit(call);
 	return 0;
@@ -834,7 +841,7 @@ __noinline int record_fault(__u32 op, __u64 begin, __u64 now, __s64 error)
 	record->begin_ns = begin;
 	record->end_ns = now;
 	record->offset = recorder->fault_offset;
-	record->tgid = recorder->tgid;
+	record->tgid = recorder->call.tgid;
 	record->file = recorder->fault_file;
 	record->is_write = recorder->fault_is_write;
 	record->pad = 0;

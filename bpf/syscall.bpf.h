@@ -240,12 +240,14 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 			frame->group = group_of_call(file);
 		recorder = config.records && frame ? recorder_of_call(state, thread) : NULL;
 		if (config.records && recorder) {
-			recorder->arguments[0] = CALL_ARG(args, from, compat, 0);
-			recorder->arguments[1] = CALL_ARG(args, from, compat, 1);
-			recorder->arguments[2] = CALL_ARG(args, from, compat, 2);
-			recorder->arguments[3] = CALL_ARG(args, from, compat, 3);
-			recorder->arguments[4] = CALL_ARG(args, from, compat, 4);
-			recorder->arguments[5] = CALL_ARG(args, from, compat, 5);
+			recorder->arguments[3] = CALL_ARG(args, from, compat, 2);
+			recorder->arguments[4] = CALL_ARG(args, from, compat, 3);
+			if (call_shapes[point_op(point)].effect & CALL_NEEDS_ALL) {
+				recorder->arguments[1] = CALL_ARG(args, from, compat, 0);
+				recorder->arguments[2] = CALL_ARG(args, from, compat, 1);
+				recorder->arguments[5] = CALL_ARG(args, from, compat, 4);
+				recorder->arguments[6] = CALL_ARG(args, from, compat, 5);
+			}
 			begin_record(recorder, thread, point_op(point), frame->entered_ns, file, fd,
 				     (files != FILES_NONE ? CALL_HAS_FD : 0) | (compat ? CALL_IS_COMPAT : 0));
 		}

@@ -12,9 +12,10 @@ use crate::kernel::cgroup::Hierarchy;
 use crate::kernel::interface::types;
 use crate::kernel::interface::{
     BLOCK_OP_OTHER, BY_CGROUP, BY_DISK, BY_FILE, BY_NOTHING, BY_PROCESS, CALL_CHANGES_FOLDER, CALL_CLOSES,
-    CALL_HAS_ARGUMENTS, CALL_OPENS, CALL_POSITION, CALL_WRITES, CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED,
-    GUARD_F_OP, GUARD_MAGIC, GUARD_NONE, KFUNC_PREEMPT_DISABLE, KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_CTX,
-    KFUNC_SESSION_IS_RETURN_CTX, OP_ABOVE, OP_FILES_AND_DIRS, OP_RECORDED, ROW_QUEUE,
+    CALL_HAS_ARGUMENTS, CALL_HAS_OFFSET, CALL_HAS_SIZE, CALL_NEEDS_ALL, CALL_OPENS, CALL_POSITION, CALL_WRITES,
+    CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, GUARD_F_OP, GUARD_MAGIC, GUARD_NONE, KFUNC_PREEMPT_DISABLE,
+    KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_CTX, KFUNC_SESSION_IS_RETURN_CTX, OP_ABOVE, OP_FILES_AND_DIRS,
+    OP_RECORDED, ROW_QUEUE,
 };
 use crate::kernel::{Facts, Fprobe};
 use crate::model::ids::By;
@@ -375,7 +376,13 @@ fn add_for_records(shape: &mut types::call_shape, call: &Syscall) {
         shape.path.saturating_sub(1)
     };
     shape.extra = more.extra;
-    shape.whole_size = more.size;
+    shape.recorded_size = if shape.size == 0 { more.size } else { shape.size };
+    if shape.recorded_size != 0 {
+        shape.has |= CALL_HAS_SIZE as u8;
+    }
+    if shape.offset != 0 && u32::from(shape.offset) != CALL_POSITION {
+        shape.has |= CALL_HAS_OFFSET as u8;
+    }
     if call.family == Some(Family::Write) && shape.offset != 0 {
         shape.effect |= CALL_WRITES as u8;
     }
@@ -385,6 +392,36 @@ fn add_for_records(shape: &mut types::call_shape, call: &Syscall) {
     if RECORDED.iter().any(|recorded| recorded.op == call.op) {
         shape.effect |= CALL_HAS_ARGUMENTS as u8;
     }
+    if needs_all(shape) {
+        shape.effect |= CALL_NEEDS_ALL as u8;
+    }
+}
+
+/// Whether a record takes something from other arguments than the third and the fourth.
+fn needs_all(shape: &types::call_shape) -> bool {
+    let &types::call_shape {
+        path,
+        offset,
+        second_path,
+        second_fd,
+        base,
+        second_base,
+        extra,
+        recorded_size,
+        ..
+    } = shape;
+    let offset = if u32::from(offset) == CALL_POSITION { 0 } else { offset };
+    let of_these = [
+        path,
+        offset,
+        second_path,
+        second_fd,
+        base,
+        second_base,
+        extra,
+        recorded_size,
+    ];
+    u32::from(shape.effect) & CALL_HAS_ARGUMENTS != 0 || of_these.iter().any(|argument| !matches!(argument, 0 | 3 | 4))
 }
 
 fn block_config(setup: &Setup<'_>, way: &BlockWay) -> types::block_config {
@@ -615,6 +652,17 @@ mod tests {
         assert_eq!((families[index(Op::Read)], of_all & CALL_HAS_ARGUMENTS), (1, 0));
         let map = shapes[index(Op::Mmap)];
         assert_eq!((map.offset, map.size, map.extra), (6, 2, 3));
+        let has = |op, flag| u32::from(shapes[index(op)].has) & flag == flag;
+        assert!(has(Op::Pread64, CALL_HAS_OFFSET | CALL_HAS_SIZE) && has(Op::Read, CALL_HAS_SIZE));
+        assert!(!has(Op::Read, CALL_HAS_OFFSET), "that is the position of its file");
+        assert!(has(Op::Fchown, CALL_HAS_SIZE) && shapes[index(Op::Fchown)].size == 0);
+        let needs_all = |op| u32::from(shapes[index(op)].effect) & CALL_NEEDS_ALL != 0;
+        assert!([Op::Read, Op::Pread64, Op::Preadv].iter().all(|&op| !needs_all(op)));
+        assert!(
+            [Op::Mmap, Op::Lseek, Op::Openat, Op::SyncFileRange]
+                .iter()
+                .all(|&op| needs_all(op))
+        );
         let mut commands = [types::call_command::default(); 8];
         fill_commands(&mut commands, &plan);
         let of_fcntl: Vec<u32> = commands

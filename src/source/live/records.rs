@@ -21,6 +21,7 @@ use crate::kernel::interface::{
     REQUEST_META, REQUEST_PREFLUSH, REQUEST_READAHEAD, REQUEST_SYNC, ROW_VFS,
 };
 use crate::kernel::names;
+use crate::model::abi::{RECORD_ARGUMENTS, ROWS};
 use crate::model::ids::{Layer, Op, Origin, ReadClass};
 use crate::model::record::{
     AsyncCall, Call, Fault, Folder, GivenPath, Kind, Lost, OpenFile, Paths, Records, Request, Sleep, Thread, owners,
@@ -235,12 +236,12 @@ fn recorders_in_calls(attached: &Attached, before_ns: u64, of_all: bool) -> Resu
     if maps.bss_recorders.autocreate() {
         for slots in Counters::<recorder>::pieces(&maps.bss_recorders) {
             let slots = slots.map_err(failed)?;
-            // The begin is its first word.
-            let old = (0..slots.len()).filter(|slot| slots.word(*slot, 0).is_some_and(is_old));
+            // The begin of its call is its second word.
+            let old = (0..slots.len()).filter(|slot| slots.word(*slot, 1).is_some_and(is_old));
             all.extend(old.filter_map(|slot| slots.element(slot)));
         }
     }
-    all.retain(|recorder| recorder.thread != 0 && is_old(recorder.begin_ns));
+    all.retain(|recorder| recorder.thread != 0 && is_old(recorder.call.begin_ns));
     Ok(all)
 }
 
@@ -321,7 +322,6 @@ impl Decoder {
 
     fn call(&mut self, frame: &[u8]) -> Option<Call> {
         let record: call_record = prefix(frame)?;
-        let has = |flag: u32| u32::from(record.has) & flag != 0;
         let (mut rows, mut arguments) = ([0; _], None);
         match u32::from(record.rows) {
             CALL_ROWS_FEW => {
@@ -337,6 +337,17 @@ impl Decoder {
             CALL_ROWS_ARGUMENTS => arguments = Some(Box::new(prefix::<call_record_arguments>(frame)?.arguments)),
             _ => {}
         }
+        self.as_recorded(&record, rows, arguments)
+    }
+
+    /// A call with the fields that all records of calls have.
+    fn as_recorded(
+        &self,
+        record: &call_record,
+        rows: [u64; ROWS as usize],
+        arguments: Option<Box<[i64; RECORD_ARGUMENTS as usize]>>,
+    ) -> Option<Call> {
+        let has = |flag: u32| u32::from(record.has) & flag != 0;
         let op = self.ops.get(usize::from(record.op))?.1;
         let (extra, size) = split_owners(op, record.extra, has(CALL_HAS_SIZE).then_some(record.size));
         Some(Call {
@@ -364,28 +375,17 @@ impl Decoder {
 
     /// A call under way, as far as it is known. `None` if its op is unknown.
     fn open_call(&self, recorder: &recorder) -> Option<Call> {
-        let given = self.paths.get(&(recorder.thread, recorder.begin_ns));
-        let has = |flag: u32| u32::from(recorder.has) & flag != 0;
-        let op = self.ops.get(usize::from(recorder.op))?.1;
+        let begun = &recorder.call;
+        let call = self.as_recorded(begun, [0; _], None)?;
+        let given = self.paths.get(&(begun.thread, begun.begin_ns));
+        let arguments = || Box::new(std::array::from_fn(|n| recorder.arguments[n + 1].cast_signed()));
         Some(Call {
-            tid: recorder.thread,
-            pid: recorder.tgid,
-            begin_ns: recorder.begin_ns,
             end_ns: None,
-            cpus: [recorder.cpu; 2],
-            op,
-            is_32bit: has(CALL_IS_COMPAT),
-            value: 0,
-            offset: None,
-            size: None,
-            files: recorder.files,
-            fd: has(CALL_HAS_FD).then_some(recorder.fd.cast_signed()),
-            extra: 0,
-            arguments: is_recorded_only(op).then(|| Box::new(recorder.arguments.map(u64::cast_signed))),
+            cpus: [begun.cpus[0]; 2],
             class: None,
-            is_direct: recorder.flags.cast_signed() & libc::O_DIRECT != 0,
-            rows: [0; _],
+            arguments: is_recorded_only(call.op).then(arguments),
             paths: given.map(|given| Box::new(given.paths.clone())),
+            ..call
         })
     }
 
