@@ -889,11 +889,6 @@ struct folder_record {
 	__u32 pad2;
 };
 
-struct folder_record_few {
-	struct folder_record folder;
-	__u8 names[FEW_NAMES_ROOM + FEW_NAME_ROOM];
-};
-
 struct folder_record_all {
 	struct folder_record folder;
 	__u8 names[NAMES_ROOM + NAME_ROOM];
@@ -948,6 +943,15 @@ struct lost_records {
 	__u64 last_ns;
 };
 
+/* A walk from a file up to the root: see step_up(). */
+struct walk {
+	__u64 dentry; /* the next one, by its address */
+	__u64 mount; /* that it is on, as a struct mount; 0: not known */
+	__u64 top; /* the dentry that the mount begins with */
+	__u32 kind; /* enum path_kind, when the walk has ended; until then 0 */
+	__u32 pad;
+};
+
 /* What is kept of a thread for its records. */
 struct recorder {
 	struct call_record call; /* in flight, as far as it is known; its begin is 0: none is */
@@ -957,6 +961,7 @@ struct recorder {
 	__u64 dentry;
 	__u64 inode; /* its number; so that of a pipe or a socket is never the same */
 	__u64 comm[COMM_WORDS]; /* as last defined */
+	struct walk walk; /* to define a file or a directory */
 	__u64 fault_offset; /* of the page fault in flight, as the next two */
 	__u32 fault_file;
 	__u32 fault_is_write;
@@ -1201,7 +1206,8 @@ _Static_assert(sizeof(struct folder_record) == 24, "no padding");
 _Static_assert(sizeof(struct thread_record) == 64, "no padding");
 _Static_assert(sizeof(struct path_record) == 24, "no padding");
 _Static_assert(sizeof(struct lost_records) == 32, "no padding");
-_Static_assert(sizeof(struct recorder) == 80 + 8 * (4 + RECORDER_ARGUMENTS + COMM_WORDS) + 4 * 9 + 4, "no padding");
+_Static_assert(sizeof(struct walk) == 32, "no padding");
+_Static_assert(sizeof(struct recorder) == 80 + 32 + 8 * (4 + RECORDER_ARGUMENTS + COMM_WORDS) + 4 * 9 + 4, "no padding");
 _Static_assert(sizeof(struct known_file) == 24, "no padding");
 
 #endif

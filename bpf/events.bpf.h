@@ -60,7 +60,6 @@ struct fault_record *fault_record_type;
 struct async_record *async_record_type;
 struct file_record_few *file_record_few_type;
 struct file_record_all *file_record_all_type;
-struct folder_record_few *folder_record_few_type;
 struct folder_record_all *folder_record_all_type;
 struct thread_record *thread_record_type;
 struct path_record_few *path_record_few_type;
@@ -213,34 +212,84 @@ static __always_inline void fill_file(struct file_record *record, __u32 number, 
 		record->file_system[0] = 0;
 }
 
-/* Writes the definition of an open file. Returns whether there was room. */
-static __always_inline bool define_file(struct file *file, __u32 number)
+/*
+ * A step of the walk in the thread's recorder. Out of line (compat.bpf.h): the verifier checks it once, and not in each
+ * round of each loop that calls it.
+ */
+__noinline __u64 step_of_walk(__u32 thread)
+{
+	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
+
+	return recorder ? (__u64)step_up(&recorder->walk) : 0;
+}
+
+/* Begins the walk in the thread's recorder. Out of line for the same reason. `dentry`, `mount`: addresses. */
+__noinline int begin_walk_of(__u32 thread, __u64 dentry, __u64 mount)
+{
+	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
+
+	if (recorder)
+		begin_walk(&recorder->walk, (void *)dentry, (void *)mount);
+	return 0;
+}
+
+/* The names of a file or a directory, by the walk in the thread's recorder, from its begin on. */
+static __always_inline enum path_kind note_names_of_walk(__u8 *names, struct room room, volatile __u32 *length,
+							 struct recorder *recorder, __u32 thread)
+{
+	struct walk *walk = &recorder->walk;
+	const void *name;
+
+	*length = 0;
+	for (int i = 0; i < NAMES_MOST; i++) {
+		name = (void *)step_of_walk(thread);
+		if (name && !add_name(names, room, length, name))
+			break;
+		if (walk->kind)
+			return walk->kind;
+	}
+	return PATH_CUT;
+}
+
+/*
+ * Writes the definition of the open file whose address is in the recorder of the thread. Returns whether there was room.
+ */
+__noinline int define_file(__u32 thread, __u32 number)
 {
 	const struct room few = { FEW_NAMES_ROOM, FEW_NAME_ROOM };
-	struct vfsmount *mount = BPF_CORE_READ(file, f_path.mnt);
-	struct dentry *dentry = BPF_CORE_READ(file, f_path.dentry);
+	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
 	struct file_record_few *record;
 	struct file_record_all *all;
+	struct vfsmount *mount;
+	struct dentry *dentry;
+	struct file *file;
 	__u32 kind;
 
+	if (!recorder)
+		return 0;
+	file = (void *)recorder->file;
+	mount = BPF_CORE_READ(file, f_path.mnt);
+	dentry = BPF_CORE_READ(file, f_path.dentry);
 	record = reserve(RECORD_FILE, struct file_record_few);
 	if (!record)
-		return false;
-	kind = note_names_in(record->names, few, &record->file.names_length, dentry, mount);
+		return 0;
+	begin_walk_of(thread, (__u64)dentry, (__u64)mount);
+	kind = note_names_of_walk(record->names, few, &record->file.names_length, recorder, thread);
 	if (kind != PATH_CUT) {
 		fill_file(&record->file, number, file);
 		record->file.path = kind;
 		submit(record);
-		return true;
+		return 1;
 	}
 	bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
 	all = reserve(RECORD_FILE, struct file_record_all);
 	if (!all)
-		return false;
+		return 0;
 	fill_file(&all->file, number, file);
-	all->file.path = note_names(all->names, &all->file.names_length, dentry, mount);
+	begin_walk_of(thread, (__u64)dentry, (__u64)mount);
+	all->file.path = note_names_of_walk(all->names, NAMES, &all->file.names_length, recorder, thread);
 	submit(all);
-	return true;
+	return 1;
 }
 
 /*
@@ -266,7 +315,7 @@ __noinline __u32 number_of_file(__u32 thread, __u32 is_new)
 		now.number = known->number;
 	} else {
 		now.number = next_file_number();
-		if (!define_file(file, now.number))
+		if (!define_file(thread, now.number))
 			now.number = 0;
 		else
 			bpf_map_update_elem(&known_files, &address, &now, BPF_ANY);
@@ -312,38 +361,37 @@ static __always_inline void fill_folder(struct folder_record *record, __u32 is_r
 	record->pad2 = 0;
 }
 
-/* Defines the working directory of the current process, or its root directory, from `at` on; 0: from now on. */
-__noinline int define_folder(__u32 is_root, __u64 at)
+/*
+ * Defines the working directory of the current process, or its root directory, from `at` on; 0: from now on. `dentry`,
+ * `mount`: addresses.
+ */
+__noinline int define_folder(__u32 is_root, __u64 dentry, __u64 mount, __u64 at)
 {
-	const struct room few = { FEW_NAMES_ROOM, FEW_NAME_ROOM };
-	struct task_struct *task = (void *)bpf_get_current_task();
-	struct folder_record_few *record;
+	__u32 thread = bpf_get_current_pid_tgid();
+	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
 	struct folder_record_all *all;
-	struct vfsmount *mount;
-	struct dentry *dentry;
-	__u32 kind;
 
-	if (!config.records)
+	if (!recorder)
 		return 0;
-	mount = is_root ? BPF_CORE_READ(task, fs, root.mnt) : BPF_CORE_READ(task, fs, pwd.mnt);
-	dentry = is_root ? BPF_CORE_READ(task, fs, root.dentry) : BPF_CORE_READ(task, fs, pwd.dentry);
-	record = reserve(RECORD_FOLDER, struct folder_record_few);
-	if (!record)
-		return 0;
-	kind = note_names_in(record->names, few, &record->folder.names_length, dentry, mount);
-	if (kind != PATH_CUT) {
-		fill_folder(&record->folder, is_root, at);
-		record->folder.path = kind;
-		submit(record);
-		return 0;
-	}
-	bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
 	all = reserve(RECORD_FOLDER, struct folder_record_all);
 	if (!all)
 		return 0;
 	fill_folder(&all->folder, is_root, at);
-	all->folder.path = note_names(all->names, &all->folder.names_length, dentry, mount);
+	begin_walk_of(thread, dentry, mount);
+	all->folder.path = note_names_of_walk(all->names, NAMES, &all->folder.names_length, recorder, thread);
 	submit(all);
+	return 0;
+}
+
+/* Defines the working directory of the current process and its root directory, from `at` on. */
+__noinline int define_folders(__u64 at)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+
+	if (!config.records)
+		return 0;
+	define_folder(false, (__u64)BPF_CORE_READ(task, fs, pwd.dentry), (__u64)BPF_CORE_READ(task, fs, pwd.mnt), at);
+	define_folder(true, (__u64)BPF_CORE_READ(task, fs, root.dentry), (__u64)BPF_CORE_READ(task, fs, root.mnt), at);
 	return 0;
 }
 
@@ -391,10 +439,8 @@ static __always_inline void know_thread(struct recorder *recorder)
 	if (!define_thread(false))
 		return;
 	/* At the first call of the thread. */
-	if (!recorder->comm[0]) {
-		define_folder(false, recorder->call.begin_ns);
-		define_folder(true, recorder->call.begin_ns);
-	}
+	if (!recorder->comm[0])
+		define_folders(recorder->call.begin_ns);
 	recorder->comm[0] = comm[0];
 	recorder->comm[1] = comm[1];
 }
@@ -756,10 +802,8 @@ __noinline int record_call(__u32 thread, __u64 begin, __u64 now, __s64 value)
 	}
 	/* Not before: the record of a path names its call. */
 	recorder->call.begin_ns = 0;
-	if (shape->effect & CALL_CHANGES_FOLDER && !value) {
-		define_folder(false, now);
-		define_folder(true, now);
-	}
+	if (shape->effect & CALL_CHANGES_FOLDER && !value)
+		define_folders(now);
 	if (WHOLE_STACK) {
 		state = find_thread(thread);
 		if (state && state->breakdown.depth) {

@@ -30,44 +30,65 @@ static __always_inline bool add_name(__u8 *names, struct room room, volatile __u
 	return true;
 }
 
-/*
- * The names of a file and of the directories above it, across mounts up to the root; without a mount, up to the root of
- * the file's file system. Returns which of the two, or why neither.
- */
-static __always_inline enum path_kind note_names_in(__u8 *names, struct room room, volatile __u32 *length,
-						      struct dentry *dentry, struct vfsmount *vfsmount)
+/* Begins a walk, of a file on `vfsmount`; NULL: its mount is not known. */
+static __always_inline void begin_walk(struct walk *walk, struct dentry *dentry, struct vfsmount *vfsmount)
 {
-	struct mount *mount = (void *)vfsmount - bpf_core_field_offset(struct mount, mnt);
-	struct dentry *top = vfsmount ? BPF_CORE_READ(vfsmount, mnt_root) : NULL, *parent;
-
-	*length = 0;
-	for (int i = 0; i < NAMES_MOST; i++) {
-		if (dentry == top) {
-			struct mount *above = BPF_CORE_READ(mount, mnt_parent);
-
-			if (!above || above == mount)
-				return PATH_WHOLE;
-			dentry = BPF_CORE_READ(mount, mnt_mountpoint);
-			mount = above;
-			top = BPF_CORE_READ(mount, mnt.mnt_root);
-			continue;
-		}
-		parent = BPF_CORE_READ(dentry, d_parent);
-		if (!vfsmount && parent == dentry)
-			return PATH_INSIDE;
-		if (!add_name(names, room, length, BPF_CORE_READ(dentry, d_name.name)))
-			break;
-		if (parent == dentry)
-			return PATH_ALONE;
-		dentry = parent;
-	}
-	return PATH_CUT;
+	walk->dentry = (__u64)dentry;
+	walk->mount = vfsmount ? (__u64)vfsmount - bpf_core_field_offset(struct mount, mnt) : 0;
+	walk->top = vfsmount ? (__u64)BPF_CORE_READ(vfsmount, mnt_root) : 0;
+	walk->kind = PATH_NONE;
 }
 
-static __always_inline enum path_kind note_names(__u8 *names, volatile __u32 *length, struct dentry *dentry,
-						   struct vfsmount *vfsmount)
+/*
+ * A step of a walk: to the directory above, across mounts up to the root; of a file whose mount is not known, up to the
+ * root of its file system. Returns the name that it passes; NULL: none, as it goes to another mount or has ended. In
+ * walk->kind is whether it has ended, and where.
+ */
+static __always_inline const void *step_up(struct walk *walk)
 {
-	return note_names_in(names, NAMES, length, dentry, vfsmount);
+	struct dentry *dentry = (void *)walk->dentry, *parent;
+	struct mount *mount = (void *)walk->mount, *above;
+
+	if (walk->dentry == walk->top) {
+		above = BPF_CORE_READ(mount, mnt_parent);
+		if (!above || above == mount) {
+			walk->kind = PATH_WHOLE;
+			return NULL;
+		}
+		walk->dentry = (__u64)BPF_CORE_READ(mount, mnt_mountpoint);
+		walk->mount = (__u64)above;
+		walk->top = (__u64)BPF_CORE_READ(above, mnt.mnt_root);
+		return NULL;
+	}
+	parent = BPF_CORE_READ(dentry, d_parent);
+	if (parent == dentry) {
+		if (!mount) {
+			walk->kind = PATH_INSIDE;
+			return NULL;
+		}
+		walk->kind = PATH_ALONE;
+	}
+	walk->dentry = (__u64)parent;
+	return BPF_CORE_READ(dentry, d_name.name);
+}
+
+/* The names of a file and of the directories above it. Returns up to where they are, or why not. */
+static __always_inline enum path_kind note_names(__u8 *names, volatile __u32 *length, struct dentry *dentry,
+						 struct vfsmount *vfsmount)
+{
+	struct walk walk;
+	const void *name;
+
+	*length = 0;
+	begin_walk(&walk, dentry, vfsmount);
+	for (int i = 0; i < NAMES_MOST; i++) {
+		name = step_up(&walk);
+		if (name && !add_name(names, NAMES, length, name))
+			break;
+		if (walk.kind)
+			return walk.kind;
+	}
+	return PATH_CUT;
 }
 
 /* The names of a cgroup, up to the root of its hierarchy. */
