@@ -244,9 +244,7 @@ __noinline int drop_stale_request(__u64 kiocb)
 
 static __always_inline bool is_worker(void)
 {
-	struct task_struct *task = (void *)bpf_get_current_task();
-
-	return BPF_CORE_READ(task, flags) & PF_IO_WORKER;
+	return task_flags() & PF_IO_WORKER;
 }
 
 /*

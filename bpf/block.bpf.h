@@ -36,7 +36,8 @@ const volatile __u8 block_ops[BLOCK_CODES];
 struct request_view {
 	__u64 address;
 	__u64 rq_start_ns;
-	__u64 bio;
+	__u64 bio; /* the first one */
+	__u64 next_bio; /* of bios that are in the table only */
 	__u64 queue; /* whole-stack view and neighbours only */
 	__u32 flags;
 	__u32 bio_flags; /* bi_opf of its first bio: the kernel removes FUA from a request if the disk does not support it */
@@ -109,6 +110,7 @@ static __always_inline void read_request_as(struct request *rq, bool direct, str
 	view->address = (__u64)rq;
 	view->rq_start_ns = READ(direct, rq, start_time_ns);
 	view->bio = (__u64)first;
+	view->next_bio = block.bio_stamps && first ? (__u64)READ(direct, first, bi_next) : 0;
 	view->flags = READ(direct, rq, cmd_flags);
 	view->bio_flags = first ? READ(direct, first, bi_opf) : 0;
 	view->bytes = READ(direct, rq, __data_len);
@@ -265,13 +267,13 @@ __noinline int forget_bios(__u64 bio)
 }
 
 /*
- * Removes the bios of a request from the table, as their addresses will be reused. Returns the state of the first one.
+ * Removes the bios of a request from the table, as their addresses will be reused: the first one, and those from `next`
+ * on. Returns the state of the first one.
  */
-static __always_inline struct bio_state take_bios(__u64 first)
+static __always_inline struct bio_state take_bios(__u64 first, __u64 next)
 {
 	struct bio_state stamp = {};
 	struct found_bio found;
-	__u64 next;
 
 	/* 0 marks a free slot. */
 	if (!first)
@@ -280,9 +282,8 @@ static __always_inline struct bio_state take_bios(__u64 first)
 	if (found.state)
 		stamp = *found.state;
 	forget_bio(first, &found);
-	next = (__u64)BPF_CORE_READ((struct bio *)first, bi_next);
 	if (next)
-		forget_bios(next);
+		forget_bios(as_number(next));
 	return stamp;
 }
 
@@ -295,7 +296,7 @@ __noinline __u64 take_bios_of_unissued(__u64 first)
 	struct bio_state stamp = {};
 
 	if (block.bio_stamps)
-		stamp = take_bios(first);
+		stamp = take_bios(first, first ? (__u64)BPF_CORE_READ((struct bio *)first, bi_next) : 0);
 	return (__u64)stamp.thread << 32 | stamp.owner;
 }
 
@@ -335,7 +336,7 @@ static __always_inline int on_issue(const struct request_view *view)
 		lose_end(old);
 	}
 	if (block.bio_stamps)
-		stamp = take_bios(view->bio);
+		stamp = take_bios(view->bio, view->next_bio);
 	if (block.neighbours || config.records)
 		state.submitted_ns = stamp.queued_ns;
 	if (WHOLE_STACK || config.records) {
@@ -572,14 +573,22 @@ static __always_inline void fill_inode(struct request_record *record, const stru
 {
 	struct bio_vec *vector;
 	struct inode *inode;
+	__u64 page;
 
 	record->inode = 0;
 	record->inode_device = 0;
 	if (!bio)
 		return;
 	vector = READ(direct, bio, bi_io_vec);
-	/* Only probe reads from here on: what a field of a page means depends on the page, which no type knows. */
-	inode = inode_of_page(BPF_CORE_READ(vector, bv_page));
+	/*
+	 * Only probe reads from the page on: what a field of it means depends on the page, which no type knows. Stored and
+	 * loaded again it is a number to the verifier.
+	 */
+	record->inode = (__u64)READ(direct, vector, bv_page);
+	barrier();
+	page = record->inode;
+	record->inode = 0;
+	inode = inode_of_page((void *)page);
 	if (!inode)
 		return;
 	record->inode = BPF_CORE_READ(inode, i_ino);

@@ -90,6 +90,14 @@ static __always_inline __u64 current_id(void)
 	return (__u64)task->tgid << 32 | (__u32)task->pid;
 }
 
+/* task_struct.flags of the current thread: PF_... of include/linux/sched.h. */
+static __always_inline __u32 task_flags(void)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+
+	return config.typed_task ? bpf_get_current_task_btf()->flags : BPF_CORE_READ(task, flags);
+}
+
 /* thread_info.status: a system call of the 32-bit table (arch/x86/include/asm/thread_info.h). */
 #define TS_COMPAT 2
 /* thread_info.flags: a 32-bit program (arch/arm64/include/asm/thread_info.h). */

@@ -52,13 +52,12 @@ static __always_inline __u64 *element_of_thread(__u64 id)
 /* Looks up the process of the current thread. Out of line (compat.bpf.h), since it is rare. */
 __noinline int look_up_process(__u64 id)
 {
-	struct task_struct *task = (void *)bpf_get_current_task();
 	__u32 tgid = id >> 32;
 
 	if (!config.traced_set || !bpf_map_lookup_elem(&traced, &tgid))
 		return 0;
 	/* The thread may already have been forgotten at its exit, and its number be reused. */
-	if (!(BPF_CORE_READ(task, flags) & PF_EXITING))
+	if (!(task_flags() & PF_EXITING))
 		*element_of_thread(id) = ~id;
 	return 1;
 }

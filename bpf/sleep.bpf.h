@@ -36,9 +36,7 @@ struct {
 
 static __always_inline bool is_kernel_thread(void)
 {
-	struct task_struct *task = (void *)bpf_get_current_task();
-
-	return BPF_CORE_READ(task, flags) & PF_KTHREAD;
+	return task_flags() & PF_KTHREAD;
 }
 
 /* Whether threads of this process may be traced: a cheap test that excludes most tasks of other processes. */
