@@ -79,6 +79,8 @@ pub(super) struct Simulation<'a> {
     opened: u32,
     /// By device and inode.
     inodes: HashMap<(u32, u32, u64), NodeId>,
+    /// Paths that did not exist, when it was not known whether the directories above them do.
+    missed: BTreeSet<Components>,
     pub files: Vec<Opened>,
     /// With their indices.
     spots: HashMap<Spot, u32>,
@@ -107,6 +109,7 @@ impl<'a> Simulation<'a> {
             open: Vec::new(),
             opened: 0,
             inodes: HashMap::new(),
+            missed: BTreeSet::new(),
             files: Vec::new(),
             spots: HashMap::new(),
             texts: Vec::new(),
@@ -234,10 +237,14 @@ impl<'a> Simulation<'a> {
             0 | errno::EXISTS | errno::NOT_EMPTY | errno::IS_DIRECTORY | errno::INVALID | errno::NO_DATA
         );
         let walk = self.tree.walk(&path, exists, errno != errno::NOT_DIRECTORY);
-        if errno == errno::NO_ENTRY
-            && let Some(slot) = walk.last
-        {
-            self.tree.miss(slot);
+        if errno == errno::NO_ENTRY {
+            match (walk.last, walk.slots.last()) {
+                (Some(slot), _) => self.tree.miss(slot),
+                (None, Some(slot)) if self.surveys && self.tree.state(*slot) == State::Unseen => {
+                    self.missed.insert(path.clone());
+                }
+                (None, _) => {}
+            }
         }
         Ok(Looked {
             path,
@@ -842,6 +849,12 @@ impl<'a> Simulation<'a> {
     pub fn prepared(&mut self) -> Vec<Prepared> {
         // What only calls use.
         (self.open, self.inodes) = Default::default();
+        // The calls that looked there are made, too, and find as little: without them, nothing would be looked up.
+        let missed = std::mem::take(&mut self.missed);
+        for path in &missed {
+            self.tree
+                .assume(&path[..path.len() - 1], |folder| missed.contains(folder));
+        }
         let mut prepared: Vec<Prepared> = Vec::new();
         for slot in self.tree.firsts() {
             let (State::Is(node), Some(path)) = (self.tree.at_start(slot), self.tree.path_at_start(slot)) else {

@@ -328,6 +328,29 @@ fn a_file_that_a_call_made_is_not_prepared() {
 }
 
 #[test]
+fn directories_in_which_nothing_was_found_are_prepared() {
+    let mut made_of = Made::default();
+    made_of.on_path(1, Op::Stat, -2, "/opt/lib/nothing");
+    // That a call did not find the directory itself shows that it did not exist.
+    made_of.on_path(1, Op::Stat, -2, "/opt/lib/avx/more/nothing");
+    made_of.on_path(1, Op::Stat, -2, "/opt/lib/avx");
+    // So does that it is made later.
+    made_of.on_path(1, Op::Stat, -2, "/srv/made/nothing");
+    made_of.on_path(1, Op::Mkdir, 0, "/srv/made");
+    // This one existed until it was removed.
+    made_of.on_path(1, Op::Rmdir, 0, "/srv/removed");
+    made_of.on_path(1, Op::Stat, -2, "/srv/removed/below/nothing");
+    // Nothing is in a file.
+    made_of.open(1, "/srv/file", 0, file(5, 10));
+    made_of.on_path(1, Op::Stat, -20, "/srv/file/in/nothing");
+    let plan = made_of.plan();
+    assert_eq!(
+        prepared(&plan),
+        ["opt/", "opt/lib/", "srv/", "srv/file 10", "srv/removed/"]
+    );
+}
+
+#[test]
 fn a_file_that_was_open_before_is_opened_with_its_position() {
     let mut made_of = Made::default();
     let flags = flags::CREATE | flags::TRUNCATE | flags::EXCLUSIVE | 2;

@@ -147,6 +147,22 @@ impl Tree {
         walk
     }
 
+    /// Takes a directory, and those above it, to have existed at the start, as far as it is not known that one did not.
+    pub fn assume(&mut self, path: &[String], is_missing: impl Fn(&[String]) -> bool) {
+        let mut folder = ROOT;
+        for (index, name) in path.iter().enumerate() {
+            if is_missing(&path[..=index]) {
+                return;
+            }
+            let slot = self.slot_in(folder, name);
+            folder = match self.at_start(slot) {
+                State::Is(node) if self.node(node).kind == Kind::Folder => node,
+                State::Unseen if self.state(slot) == State::Unseen => self.touch(slot, Kind::Folder),
+                _ => return,
+            };
+        }
+    }
+
     fn slot_in(&mut self, parent: NodeId, name: &str) -> SlotId {
         if let Some(known) = self.node(parent).children.get(name) {
             return *known;
