@@ -1111,6 +1111,16 @@ fn programs_that_are_installed_get_equal_results() {
         let (equal, done) = (result["equal"].as_f64().unwrap(), result["done"].as_f64().unwrap());
         assert!(done > 50.0 && equal / done >= least, "{name}: {}", result["different"]);
         assert_eq!(result["done"], result["planned"]);
+        let calls_ns = result["operations"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["replayed_ns"].as_f64().unwrap());
+        let took_ns = result["took_ns"].as_f64().unwrap();
+        assert!(
+            calls_ns.sum::<f64>() <= took_ns * result["threads"].as_f64().unwrap(),
+            "{name}: {took_ns}"
+        );
         scene.replay(&["--clean"]);
         assert_eq!(scene.state("into").len(), 1, "{name}: {:?}", scene.state("into").keys());
     };

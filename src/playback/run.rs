@@ -22,7 +22,7 @@ use crate::replay::windows::Window;
 
 /// How often it is looked whether all threads have ended, or are to end.
 const STEP: Duration = Duration::from_millis(5);
-/// Between the moment at which all threads are ready and the first call, in nanoseconds.
+/// Between the moment at which all threads are ready and the first call, in nanoseconds, if calls have a time.
 const HEAD_START: u64 = 5_000_000;
 /// Room for what calls return: states of files, texts of links, entries of directories.
 const LEAST: u64 = 1 << 20;
@@ -125,7 +125,8 @@ pub fn run(
             shared.stop.store(true, Ordering::Relaxed);
             return Err(cause);
         }
-        shared.start_ns.store(now_ns() + HEAD_START, Ordering::Release);
+        let head_start = how.speed.map_or(0, |_| HEAD_START);
+        shared.start_ns.store(now_ns() + head_start, Ordering::Release);
         shared.started.add();
         let spawned = thread::Builder::new()
             .name("iosb-plan".to_owned())
