@@ -654,7 +654,7 @@ fn every_call() {
         libc::unlinkat(cwd, c("d/a3").as_ptr(), 0);
         libc::unlink(b.as_ptr());
         libc::chdir(d.as_ptr());
-        libc::open(c("../a").as_ptr(), libc::O_RDONLY);
+        libc::close(libc::open(c("../a").as_ptr(), libc::O_RDONLY));
         libc::chdir(c("..").as_ptr());
         libc::unlinkat(cwd, d.as_ptr(), libc::AT_REMOVEDIR);
         libc::unlink(a.as_ptr());
@@ -780,6 +780,151 @@ fn a_recording_of_the_replay_has_the_same_calls_in_the_same_order() {
     assert_eq!(made[begin..begin + count], replayed[begin_again..begin_again + count]);
     let kinds: std::collections::BTreeSet<Does> = made.iter().copied().collect();
     assert!(kinds.len() >= 37, "{kinds:?}");
+}
+
+/// A call as strace prints it (`-ff -y`): what it does, whatever its form, and its result.
+fn straced(line: &str) -> Option<(&str, String, &str)> {
+    let (name, rest) = line.split_once('(')?;
+    let (arguments, result) = rest.rsplit_once(" = ")?;
+    let what = match name {
+        "open" | "openat" | "openat2" | "creat" => "open",
+        "mkdirat" => "mkdir",
+        "rename" | "renameat" | "renameat2" => "rename",
+        "unlinkat" if arguments.contains("AT_REMOVEDIR") => "rmdir",
+        "unlinkat" => "unlink",
+        "stat" | "lstat" | "fstat" | "newfstatat" => "stat",
+        "faccessat" | "faccessat2" => "access",
+        "fchmod" | "fchmodat" | "fchmodat2" => "chmod",
+        "fchown" | "fchownat" | "lchown" => "chown",
+        "fstatfs" => "statfs",
+        "linkat" => "link",
+        "symlinkat" => "symlink",
+        "readlinkat" => "readlink",
+        "truncate" => "ftruncate",
+        // Without flags they do the same, and all file systems of the replay are synced one by one.
+        "pwritev2" => "pwritev",
+        "preadv2" => "preadv",
+        "getdents" => "getdents64",
+        "sync" => "syncfs",
+        name => name,
+    };
+    let mut words = result.split_whitespace();
+    let result = match (words.next()?, what) {
+        ("-1", _) => words.next()?.to_owned(),
+        // Descriptors have other numbers, and the text of a link may lead to the same in another way.
+        (_, "open" | "readlink") => "done".to_owned(),
+        (value, _) => value.to_owned(),
+    };
+    Some((what, result, arguments))
+}
+
+/// The calls below `folder`, a path without its first slash, in the logs that begin with `prefix`, of the thread that renames, from its first directory on.
+/// `is_replay`: without those that hold directories for others, and that check what was opened.
+fn calls_below(prefix: &Path, folder: &str, is_replay: bool) -> Vec<(String, String)> {
+    let name = prefix.file_name().unwrap().to_str().unwrap();
+    let logs = fs::read_dir(prefix.parent().unwrap()).unwrap();
+    let logs = logs.map(|entry| entry.unwrap().path());
+    let logs = logs.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(name));
+    let of_thread = |path: PathBuf| {
+        let log = String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
+        let (mut calls, mut held, mut opened) = (Vec::new(), std::collections::BTreeSet::new(), String::new());
+        for line in log.lines() {
+            let Some((what, result, arguments)) = straced(line) else {
+                continue;
+            };
+            let descriptor = |text: &str| text.split('<').next().unwrap_or_default().trim().to_owned();
+            let is_relative = arguments.starts_with('"') && !arguments.starts_with("\"/");
+            let is_below = [folder, "/proc/self/fd/"].iter().any(|path| arguments.contains(path));
+            // Open files have no other descriptors in a replay, and directories of threads are changed without paths.
+            let is_left_out = matches!(what, "chdir" | "fchdir" | "fcntl" | "dup");
+            if !(is_below || is_relative || what == "syncfs") || is_left_out {
+                continue;
+            }
+            let first = descriptor(arguments);
+            if is_replay && what == "open" && arguments.contains("O_PATH") {
+                held.insert(descriptor(line.rsplit(" = ").next().unwrap()));
+                continue;
+            }
+            if is_replay && what == "close" && held.remove(&first) {
+                continue;
+            }
+            if is_replay && what == "stat" && first == std::mem::take(&mut opened) && !first.is_empty() {
+                continue;
+            }
+            // The owner is only given away if it is the replay's own.
+            if is_replay && what == "chown" && calls.last().is_some_and(|(what, _)| what == "stat") {
+                calls.pop();
+            }
+            if what == "open" && result == "done" {
+                opened = descriptor(line.rsplit(" = ").next().unwrap());
+            }
+            calls.push((what.to_owned(), result));
+        }
+        calls
+    };
+    let renames = |calls: &Vec<(String, String)>| calls.iter().filter(|(what, _)| what == "rename").count();
+    let mut calls = logs.map(of_thread).max_by_key(renames).unwrap();
+    let begin = calls.iter().position(|(what, _)| what == "mkdir").unwrap();
+    calls.split_off(begin)
+}
+
+/// Records a command that works in the directory `work`, and compares what strace prints of it with what it prints of the replay.
+fn strace_shows_the_same(scene: &Scene, command: &[&str], options: &[&str]) {
+    let work = scene.path("work");
+    let below = work.to_str().unwrap().trim_start_matches('/');
+    let empty = || {
+        fs::remove_dir_all(&work).unwrap();
+        fs::create_dir(&work).unwrap();
+    };
+    let strace = |log: &str, command: &[&str]| {
+        let mut strace = Command::new("strace");
+        let log = scene.path(log);
+        strace.args(["-ff", "-y", "-s", "0", "-o"]).arg(&log).args(command);
+        let output = strace.current_dir(&scene.base).env("IOSB_WORK", &work).output();
+        let output = output.expect("tests/run installs strace");
+        assert!(output.status.success(), "{command:?}: {output:?}");
+        log
+    };
+    let made = calls_below(&strace("strace-made", command), below, false);
+    empty();
+    record(scene, "x.iosb", command);
+    let replay = [
+        TOOL, "replay", "x.iosb", "--into", "into", "--user", "nobody", "-s", "0",
+    ];
+    let log = strace("strace-replayed", &[&replay, options].concat());
+    let replayed = calls_below(&log, below, true);
+    let first = made.iter().zip(&replayed).position(|(made, replayed)| made != replayed);
+    assert_eq!(
+        (made.len(), first.map(|index| (&made[index..], &replayed[index..]))),
+        (replayed.len(), None)
+    );
+    assert!(made.len() >= 60, "{made:?}");
+}
+
+#[test]
+fn strace_shows_the_same_calls_of_a_replay_with_the_same_results() {
+    let own = std::env::current_exe().unwrap();
+    let command = [own.to_str().unwrap(), "--exact", "every_call", "--ignored"];
+    strace_shows_the_same(&Scene::new("strace"), &command, &[]);
+}
+
+#[test]
+#[ignore = "needs syscall_matrix.c of ioriot in the directory $IORIOT_SCRIPTS"]
+fn strace_shows_the_same_calls_of_ioriots_matrix() {
+    let scripts = std::env::var_os("IORIOT_SCRIPTS").expect("IORIOT_SCRIPTS is the directory of syscall_matrix.c");
+    let scene = Scene::new("matrix");
+    let mut cc = Command::new("cc");
+    cc.args(["-w", "-D_GNU_SOURCE", "-o"]).arg(scene.path("matrix"));
+    assert!(
+        cc.arg(Path::new(&scripts).join("syscall_matrix.c"))
+            .status()
+            .unwrap()
+            .success()
+    );
+    fs::write(scene.path("go"), "").unwrap();
+    let base = scene.path("work/base");
+    let command = ["./matrix", "pid", "go", base.to_str().unwrap(), "nobody"];
+    strace_shows_the_same(&scene, &command, &["--owners"]);
 }
 
 /// The calls of each thread of the plan of a recording, in their order: what they do, and their recorded error or 0.

@@ -83,6 +83,7 @@ END
     workload)
         cat <<'END'
 sqlite3                             sqlite3
+strace                              strace
 END
         ;;
     esac
