@@ -210,8 +210,7 @@ pub(super) fn tool(guest: &Guest, arguments: &[&str]) -> Result<Running, String>
 /// The running tool, which records to [`RECORDING`].
 pub(super) fn recorder(guest: &Guest, arguments: &[&str]) -> Result<Running, String> {
     let _ = fs::remove_dir_all(RECORDING);
-    let recorder = ["record", "--verbose", "-o", RECORDING];
-    started(guest, &[&recorder, arguments].concat(), "Recording ")
+    started(guest, &[&["record", "-o", RECORDING], arguments].concat(), "Recording ")
 }
 
 fn started(guest: &Guest, words: &[&str], banner: &str) -> Result<Running, String> {
@@ -230,7 +229,7 @@ fn recorded(
     mut call: impl FnMut() -> Result<(), String>,
 ) -> Result<(), String> {
     let without = per_call(&mut call)?;
-    let running = recorder(guest, arguments)?;
+    let running = recorder(guest, &[arguments, &["--verbose"]].concat())?;
     let with = per_call(&mut call)?;
     running.signal(Signal::SIGINT)?;
     let said = running.finish(MINUTE)?.success()?.stderr;
