@@ -818,8 +818,8 @@ fn straced(line: &str) -> Option<(&str, String, &str)> {
     Some((what, result, arguments))
 }
 
-/// The calls below `folder`, a path without its first slash, in the logs that begin with `prefix`, of the thread that renames, from its first directory on.
-/// `is_replay`: without those that hold directories for others, and that check what was opened.
+/// The calls below `folder`, a path without its first slash, of the thread that renames, from its first directory on. `prefix`: that of
+/// the logs, one for each thread. `is_replay`: without those that hold directories for others, and that check what was opened.
 fn calls_below(prefix: &Path, folder: &str, is_replay: bool) -> Vec<(String, String)> {
     let name = prefix.file_name().unwrap().to_str().unwrap();
     let logs = fs::read_dir(prefix.parent().unwrap()).unwrap();

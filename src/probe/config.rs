@@ -399,29 +399,12 @@ fn add_for_records(shape: &mut types::call_shape, call: &Syscall) {
 
 /// Whether a record takes something from other arguments than the third and the fourth.
 fn needs_all(shape: &types::call_shape) -> bool {
-    let &types::call_shape {
-        path,
-        offset,
-        second_path,
-        second_fd,
-        base,
-        second_base,
-        extra,
-        recorded_size,
-        ..
-    } = shape;
-    let offset = if u32::from(offset) == CALL_POSITION { 0 } else { offset };
-    let of_these = [
-        path,
-        offset,
-        second_path,
-        second_fd,
-        base,
-        second_base,
-        extra,
-        recorded_size,
-    ];
-    u32::from(shape.effect) & CALL_HAS_ARGUMENTS != 0 || of_these.iter().any(|argument| !matches!(argument, 0 | 3 | 4))
+    let is_other = |argument: u8| !matches!(argument, 0 | 3 | 4);
+    let paths = [shape.path, shape.second_path, shape.base, shape.second_base];
+    let numbers = [shape.second_fd, shape.extra, shape.recorded_size];
+    u32::from(shape.effect) & CALL_HAS_ARGUMENTS != 0
+        || paths.into_iter().chain(numbers).any(is_other)
+        || is_other(shape.offset) && u32::from(shape.offset) != CALL_POSITION
 }
 
 fn block_config(setup: &Setup<'_>, way: &BlockWay) -> types::block_config {

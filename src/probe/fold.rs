@@ -388,8 +388,8 @@ fn step(
                 let is_atomic = u32::from(instruction.code & MODE) == sys::BPF_ATOMIC;
                 // In memory, stack addresses are tracked only where the compiler spills them, whole, to the stack. Atomics on
                 // the stack are not tracked.
-                let is_spill = matches!(base, Value::Stack(_)) && size_of_access(instruction) == 8;
-                if may_be_stack(value) && (is_atomic || !is_spill) || is_atomic && may_be_stack(base) {
+                let is_spill = !is_atomic && matches!(base, Value::Stack(_)) && size_of_access(instruction) == 8;
+                if may_be_stack(value) && !is_spill || is_atomic && may_be_stack(base) {
                     return None;
                 }
                 if is_atomic {

@@ -851,9 +851,8 @@ impl<'a> Simulation<'a> {
         (self.open, self.inodes) = Default::default();
         // The calls that looked there are made, too, and find as little: without them, nothing would be looked up.
         let missed = std::mem::take(&mut self.missed);
-        for path in &missed {
-            self.tree
-                .assume(&path[..path.len() - 1], |folder| missed.contains(folder));
+        for folder in missed.iter().filter_map(|path| Some(path.split_last()?.1)) {
+            self.tree.assume(folder, |folder| missed.contains(folder));
         }
         let mut prepared: Vec<Prepared> = Vec::new();
         for slot in self.tree.firsts() {

@@ -122,8 +122,8 @@ const VIEWS: [&[&str]; 2] = [&["--slower", "10ms"], &["-T", "vfs,ext4,xfs,blk", 
 /// With the operations of each layer, groups, and records.
 const RECORDED: &[&str] = &["-p", "1", "--by", "process", "--export-json", "/tmp/refused.json"];
 
-/// A refused program is replaced, or something is not measured; the report says so, but may not be noticed. Nor may programs that are
-/// not folded.
+/// A refused program is replaced, or something is not measured, and one that is not folded costs more; the report says so, but it may
+/// not be noticed.
 fn no_program_is_refused(guest: &Guest) -> Result<(), String> {
     let views = VIEWS.iter().map(|view| (*view, false));
     for (view, is_recorded) in views.chain([(RECORDED, true)]) {
@@ -140,7 +140,6 @@ fn no_program_is_refused(guest: &Guest) -> Result<(), String> {
         {
             return Err(format!("{view:?}: {line}:\n{said}"));
         }
-        // Which is slower to load, and costs each call more.
         if said.contains("loaded as they were compiled") {
             return Err(format!("{view:?}: not all programs are folded:\n{said}"));
         }
