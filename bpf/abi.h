@@ -954,7 +954,8 @@ struct walk {
 
 /* What is kept of a thread for its records. */
 struct recorder {
-	struct call_record call; /* in flight, as far as it is known; its begin is 0: none is */
+	/* The call in flight, as far as it is known. Its begin is 0: there is none; its thread: the slot is free. */
+	struct call_record call;
 	__u64 arguments[RECORDER_ARGUMENTS]; /* of the call, counted from 1; slots of no argument are 0 */
 	/* The file that the thread used last, and its number. The dentry and the inode distinguish files at one address. */
 	__u64 file;
@@ -965,7 +966,6 @@ struct recorder {
 	__u64 fault_offset; /* of the page fault in flight, as the next two */
 	__u32 fault_file;
 	__u32 fault_is_write;
-	__u32 thread; /* 0: a free slot */
 	__u32 number;
 	__u32 bases[2]; /* the folders that the paths of the call start from, as given; 0: the working directory */
 	__u32 flags; /* f_flags of the first file of the call */
@@ -973,7 +973,7 @@ struct recorder {
 	__u32 waker_tgid;
 	__u16 cpu_left; /* at the start of the sleep */
 	__u8 unread_paths; /* a bit for each path that could not be read at the begin */
-	__u8 pad;
+	__u8 pad[5];
 };
 
 /* An open file that was defined. */
@@ -1207,7 +1207,7 @@ _Static_assert(sizeof(struct thread_record) == 64, "no padding");
 _Static_assert(sizeof(struct path_record) == 24, "no padding");
 _Static_assert(sizeof(struct lost_records) == 32, "no padding");
 _Static_assert(sizeof(struct walk) == 32, "no padding");
-_Static_assert(sizeof(struct recorder) == 80 + 32 + 8 * (4 + RECORDER_ARGUMENTS + COMM_WORDS) + 4 * 9 + 4, "no padding");
+_Static_assert(sizeof(struct recorder) == 80 + 32 + 8 * (4 + RECORDER_ARGUMENTS + COMM_WORDS) + 4 * 8 + 8, "no padding");
 _Static_assert(sizeof(struct known_file) == 24, "no padding");
 
 #endif

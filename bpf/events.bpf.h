@@ -141,7 +141,7 @@ static __always_inline struct recorder *find_recorder(__u32 thread)
 {
 	struct recorder *slot = recorder_slot_of(thread);
 
-	if (slot && slot->thread == thread)
+	if (slot && slot->call.thread == thread)
 		return slot;
 	return bpf_map_lookup_elem(&recorders, &thread);
 }
@@ -166,10 +166,9 @@ __noinline int make_recorder(__u32 thread, __u32 in_slot)
 	if (!recorder)
 		return 0;
 	recorder->call.kind = RECORD_CALL;
-	recorder->call.thread = thread;
 	recorder->call.tgid = bpf_get_current_pid_tgid() >> 32;
 	/* Last: from now on it is one. */
-	recorder->thread = thread;
+	recorder->call.thread = thread;
 	return 0;
 }
 
@@ -481,7 +480,7 @@ static __always_inline void fill_path(struct path_record *record, __u32 which, c
 	record->kind = RECORD_PATH;
 	record->which = which;
 	record->length = length;
-	record->thread = recorder->thread;
+	record->thread = recorder->call.thread;
 	record->begin_ns = recorder->call.begin_ns;
 	record->base = is_relative ? recorder->bases[which & 1] : 0;
 	record->pad = 0;
@@ -902,7 +901,7 @@ __noinline int end_recorder(__u32 thread)
 		return 0;
 	if (recorder->comm[0])
 		define_thread(true);
-	recorder->thread = 0;
+	recorder->call.thread = 0;
 	bpf_map_delete_elem(&recorders, &thread);
 	return 0;
 }

@@ -241,7 +241,7 @@ fn recorders_in_calls(attached: &Attached, before_ns: u64, of_all: bool) -> Resu
             all.extend(old.filter_map(|slot| slots.element(slot)));
         }
     }
-    all.retain(|recorder| recorder.thread != 0 && is_old(recorder.call.begin_ns));
+    all.retain(|recorder| recorder.call.thread != 0 && is_old(recorder.call.begin_ns));
     Ok(all)
 }
 
