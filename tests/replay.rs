@@ -661,6 +661,14 @@ fn every_call() {
         let duplicate = libc::dup(fd);
         libc::close(fd);
         libc::write(duplicate, at, 10);
+        libc::lseek(duplicate, 0, libc::SEEK_SET);
+        libc::fcntl(duplicate, libc::F_SETFL, libc::O_APPEND | libc::O_NOATIME);
+        libc::write(duplicate, at, 10);
+        libc::fcntl(duplicate, libc::F_SETFL, 0);
+        libc::lseek(duplicate, 0, libc::SEEK_SET);
+        libc::write(duplicate, at, 10);
+        libc::fcntl(duplicate, libc::F_SETFL, libc::O_DIRECT);
+        libc::pread(duplicate, at, 100, 1);
         libc::close(duplicate);
         libc::close(other);
     }
@@ -836,7 +844,8 @@ fn calls_below(prefix: &Path, folder: &str, is_replay: bool) -> Vec<(String, Str
             let is_relative = arguments.starts_with('"') && !arguments.starts_with("\"/");
             let is_below = [folder, "/proc/self/fd/"].iter().any(|path| arguments.contains(path));
             // Open files have no other descriptors in a replay, and directories of threads are changed without paths.
-            let is_left_out = matches!(what, "chdir" | "fchdir" | "fcntl" | "dup");
+            let is_left_out =
+                matches!(what, "chdir" | "fchdir" | "dup") || what == "fcntl" && !arguments.contains("F_SETFL");
             if !(is_below || is_relative || what == "syncfs") || is_left_out {
                 continue;
             }

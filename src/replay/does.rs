@@ -27,6 +27,8 @@ pub enum Does {
     Ftruncate,
     /// Sets the position of an open file to where the recorded call moved it.
     Seek,
+    /// Changes the flags of an open file: `F_SETFL`, the one command of fcntl that a replay needs.
+    SetFlags,
     Fadvise,
     Readahead,
     Getdents,
@@ -128,6 +130,7 @@ pub fn does(op: Op) -> Result<Does, Why> {
         Op::Ftruncate => Does::Ftruncate,
         Op::Truncate => Does::Truncate,
         Op::Lseek => Does::Seek,
+        Op::Fcntl => Does::SetFlags,
         Op::Fadvise64 => Does::Fadvise,
         Op::Readahead => Does::Readahead,
         Op::Getdents | Op::Getdents64 => Does::Getdents,
@@ -156,7 +159,6 @@ pub fn does(op: Op) -> Result<Does, Why> {
         Op::Dup
         | Op::Dup2
         | Op::Dup3
-        | Op::Fcntl
         | Op::CloseRange
         | Op::Mmap
         | Op::Munmap
@@ -233,6 +235,7 @@ impl Does {
                 | D::Fallocate
                 | D::Ftruncate
                 | D::Seek
+                | D::SetFlags
                 | D::Fadvise
                 | D::Readahead
                 | D::Getdents

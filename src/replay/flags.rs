@@ -12,6 +12,9 @@ pub const DIRECT: u32 = 0o40_000;
 pub const DIRECTORY: u32 = 0o200_000;
 /// `O_TMPFILE` without the flag of directories, which it includes.
 pub const UNNAMED: u32 = 0o20_000_000;
+/// Those of an open file that `F_SETFL` changes (`SETFL_MASK`, include/linux/fcntl.h, without that of signals): append, not
+/// blocking, direct, and without times of access.
+pub const SETTABLE: u32 = APPEND | 0o4000 | DIRECT | 0o1_000_000;
 pub const PATH: u32 = 0o10_000_000;
 /// All that open(2) knows; it ignores others, which openat2(2) refuses.
 const KNOWN: u32 = 0o37_777_703;

@@ -10,6 +10,7 @@ use super::in_order::{InOrder, Sorter};
 use super::path::{self, Components};
 use super::working::Working;
 use crate::catalog::SYSCALLS;
+use crate::model::abi::RECORD_ARGUMENTS;
 use crate::model::ids::{Family, Op, PathKind, ReadClass};
 use crate::model::record::{Call, FileNumber, GivenPath, Kind, OpenFile, Paths, Records};
 use crate::model::report::slow::Inode;
@@ -249,13 +250,20 @@ impl Chosen {
             op: call.op,
             value: call.value,
             offset: call.offset,
-            size: call.size,
+            size: call
+                .size
+                .or_else(|| argument_of_fcntl(call.op, call.arguments.as_deref()?)),
             files: call.files,
             extra: call.extra,
             paths: call.paths,
             is_cached: call.class == Some(ReadClass::FromCache),
         })
     }
+}
+
+/// The third argument of fcntl, which takes the place of a size.
+fn argument_of_fcntl(op: Op, arguments: &[i64; RECORD_ARGUMENTS as usize]) -> Option<u64> {
+    (op == Op::Fcntl).then_some(arguments[2].cast_unsigned())
 }
 
 impl Loaded {

@@ -30,8 +30,9 @@ mod errno {
 const TYPE: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 const FOLDER: u32 = 0o040_000;
-/// `AT_REMOVEDIR` (include/uapi/linux/fcntl.h), `RENAME_EXCHANGE` (include/uapi/linux/fs.h),
-/// `FALLOC_FL_KEEP_SIZE` (include/uapi/linux/falloc.h).
+/// `F_SETFL` (include/uapi/asm-generic/fcntl.h), `AT_REMOVEDIR` (include/uapi/linux/fcntl.h), `RENAME_EXCHANGE`
+/// (include/uapi/linux/fs.h), `FALLOC_FL_KEEP_SIZE` (include/uapi/linux/falloc.h).
+const SET_FLAGS: u64 = 4;
 const REMOVE_DIRECTORY: u64 = 0x200;
 const EXCHANGE: u64 = 2;
 const KEEP_SIZE: u64 = 1;
@@ -164,6 +165,7 @@ impl<'a> Simulation<'a> {
         }
         match what {
             Does::Open => self.open(call, step),
+            Does::SetFlags => self.set_flags(call, step),
             Does::Syncfs => {
                 if call.op == Op::Syncfs {
                     step.action.file = self.file(call.files[0], call, &mut step.uses)?;
@@ -590,6 +592,22 @@ impl<'a> Simulation<'a> {
         }
         if what.writes() && !is_change && call.value > 0 {
             self.block_uses(node, call, step);
+        }
+        Ok(())
+    }
+
+    /// The flags that an open file gets. Other commands of fcntl concern descriptors, and most flags pipes and sockets.
+    fn set_flags(&mut self, call: &Recorded, step: &mut Step) -> Result<(), Why> {
+        if call.extra != SET_FLAGS {
+            return Err(Why::NotNeeded);
+        }
+        let flags = flags::recorded(call.size.ok_or(Why::NotRecorded)? as u32, self.machine) & flags::SETTABLE;
+        let not_a_file = |why| if why == Why::NotAFile { Why::NotNeeded } else { why };
+        step.action.file = self.file(call.files[0], call, &mut step.uses).map_err(not_a_file)?;
+        step.uses.iter_mut().for_each(|(_, is_exclusive)| *is_exclusive = true);
+        (step.action.extra, step.action.size) = (flags, 0);
+        if let Some(open) = self.following_mut(call.files[0]).filter(|_| call.value >= 0) {
+            open.appends = flags & flags::APPEND != 0;
         }
         Ok(())
     }

@@ -406,6 +406,39 @@ fn a_recorded_seek_moves_the_position_and_descriptors_need_nothing() {
 }
 
 #[test]
+fn flags_that_an_open_file_gets_later_are_replayed() {
+    /// `F_SETFL` with `O_APPEND` and a flag of signals, which no replay needs; `F_DUPFD`.
+    const SET: (u64, i64) = (4, 0o22_000);
+    const DUPLICATE: (u64, i64) = (0, 10);
+    let mut made_of = Made::default();
+    made_of.open(1, "/a", 0, file(5, 9000));
+    let mut fcntl = |(command, argument): (u64, i64), number: u32| {
+        let call = made_of.on_file(1, Op::Fcntl, 0, number);
+        call.extra = command;
+        call.arguments = Some(Box::new([3, command.cast_signed(), argument, 0, 0, 0]));
+    };
+    fcntl(DUPLICATE, 5);
+    fcntl(SET, 5);
+    made_of.at(1, Op::Write, 5, 9000, 10);
+    fcntl_without_arguments(&mut made_of);
+    let plan = made_of.plan();
+    let actions: Vec<_> = plan.actions[0].iter().map(|it| (it.does, it.extra, it.seeks)).collect();
+    // What appends is not moved to where it wrote.
+    let expected = [
+        (Does::Open, 0, false),
+        (Does::SetFlags, flags::APPEND, false),
+        (Does::Write, 0, false),
+    ];
+    assert_eq!(actions, expected);
+    let left_out = [((Op::Fcntl, Why::NotNeeded), 1), ((Op::Fcntl, Why::NotRecorded), 1)];
+    assert_eq!(plan.left_out, left_out.into());
+}
+
+fn fcntl_without_arguments(made_of: &mut Made) {
+    made_of.on_file(1, Op::Fcntl, 0, 5).extra = 4;
+}
+
+#[test]
 fn what_is_not_replayed_is_counted_with_its_reason() {
     let mut made_of = Made::default();
     made_of.open(1, "/a", 0, file(5, 1));
