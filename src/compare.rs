@@ -4,7 +4,8 @@
 //! Every difference is shown, and marked `within noise` if it is no larger than three standard errors, which are
 //! estimated from the measured data only. The variance of a call's time in a row is at most `mean × (longest call −
 //! mean)`, whatever its distribution; a quantile is between the steps of the calls that are three standard errors of
-//! its rank away. Each call is assumed to move the average number of bytes. Of a sample (`--sample`), all of this is that of the measured
+//! its rank away; where so few calls were measured that this is beyond all of them, it has no bound. One call says nothing
+//! about the mean. Each call is assumed to move the average number of bytes. Of a sample (`--sample`), all of this is that of the measured
 //! calls only.
 
 mod lines;
@@ -446,11 +447,15 @@ impl Group {
     /// The mean of a time summed over all calls, and its largest possible standard error.
     fn mean(&self, ns: u64) -> (f64, f64) {
         let mean = ns as f64 / self.count as f64;
+        // A single call is as long as the longest, and does not say how long another one would be.
+        if self.measured() < 2.0 {
+            return (mean, f64::INFINITY);
+        }
         let variance = mean * (self.max_ns as f64 - mean).max(0.0);
         (mean, (variance / self.measured()).sqrt())
     }
 
-    /// The bounds of the step that contains the call of this rank; ranks out of range are clamped.
+    /// The bounds of the step that contains the call of this rank, from 1 on; that of the last call, if there is none.
     fn step_of_rank(&self, rank: f64) -> (u64, u64) {
         let mut seen = 0.0;
         let mut bounds = (0, 0);
@@ -475,10 +480,16 @@ impl Group {
         let rank = count * q;
         let (ge, lt) = self.step_of_rank(rank);
         let middle = (ge + lt.saturating_sub(ge) / 2).min(self.max_ns);
+        // Where so few calls were measured that the quantile may be beyond all of them, there is no bound.
+        let (least, most) = (rank - error, rank + error);
         Some((
             middle,
-            self.step_of_rank((rank - error).max(1.0)).0,
-            self.step_of_rank((rank + error).min(count)).1,
+            if least < 1.0 { 0 } else { self.step_of_rank(least).0 },
+            if most > count {
+                u64::MAX
+            } else {
+                self.step_of_rank(most).1
+            },
         ))
     }
 }
@@ -959,6 +970,18 @@ mod tests {
             assert!(words(&text, name).ends_with(&["within", "noise"]), "{name}: {text}");
         }
         assert!(!text.contains("p99"), "{text}");
+    }
+
+    #[test]
+    fn what_is_beyond_all_measured_calls_has_no_bound() {
+        let is_noise = |count, row| {
+            let runs = [1_000, 2_000].map(|ns| run(group(count, ns, ns)));
+            words(&compared(&runs[0], &runs[1]), row).ends_with(&["within", "noise"])
+        };
+        // Three standard errors below the rank of the median, there is none of 12 calls, and the first of 13.
+        assert_eq!([12, 13].map(|count| is_noise(count, "p50")), [true, false]);
+        assert_eq!([80, 82].map(|count| is_noise(count, "p90")), [true, false]);
+        assert_eq!([1, 1000].map(|count| is_noise(count, "avg")), [true, false]);
     }
 
     #[test]

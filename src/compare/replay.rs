@@ -1,6 +1,6 @@
 //! A recording and its replay: the recorded run is the one before, the replay the one after.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::lines::Lines;
@@ -59,7 +59,8 @@ impl Recorded {
         })
     }
 
-    /// Compares it with its replay. `renamed`: the names of the operations by which recorded ones are replayed.
+    /// Compares it with its replay. `renamed`: the names of the operations by which recorded ones are replayed; `not_made`: those
+    /// of operations of which no call was replayed, so that the replay has no numbers of them.
     /// `spans_ns`: how long the calls took in the recording and in the replay, from the first begin to the last end; `None`:
     /// the runs took as long as they were measured.
     ///
@@ -69,6 +70,7 @@ impl Recorded {
         self,
         measured: Measured,
         renamed: &BTreeMap<&str, &str>,
+        not_made: &[&str],
         spans_ns: Option<[u64; 2]>,
     ) -> Result<Comparison, String> {
         let mut recorded = self.run;
@@ -77,6 +79,7 @@ impl Recorded {
             Measured::Report(line) => (run_of(Lines::of(Path::new("the replay"), line.clone()))?, Some(line)),
             Measured::Calls { start, calls } => (Run::of_calls(start, calls, &recorded), None),
         };
+        replayed.leave_out(not_made);
         if let Some([of_recording, of_replay]) = spans_ns {
             (recorded.duration_ns, replayed.duration_ns) = (of_recording, of_replay);
         }
@@ -138,6 +141,13 @@ impl Run {
             group.name = new(&group.name).unwrap_or(group.name);
             self.add_group(group);
         }
+    }
+
+    /// These system calls were not measured.
+    fn leave_out(&mut self, ops: &[&str]) {
+        let names: BTreeSet<String> = ops.iter().map(|op| format!("{} {op}", Layer::Syscall.name())).collect();
+        self.groups.retain(|group| !names.contains(&group.name));
+        self.missing.extend(names);
     }
 
     /// The calls of a replay that nothing traced, beside the recorded run: whatever else that has is not measured.
@@ -233,6 +243,31 @@ mod tests {
             .map(|group| (group.name.as_str(), group.count))
             .collect();
         assert_eq!(counts, [("syscall openat2", 5), ("syscall read", 5), ("blk openat", 1)]);
+    }
+
+    #[test]
+    fn calls_that_are_not_replayed_are_no_difference() {
+        let recorded = Run {
+            groups: vec![group("syscall read", 5, &[]), group("syscall mmap", 9, &[])],
+            ..Run::default()
+        };
+        let mut replayed = Run {
+            groups: vec![group("syscall read", 5, &[]), group("syscall mmap", 1, &[])],
+            ..Run::default()
+        };
+        replayed.leave_out(&["mmap", "dup2"]);
+        let comparison = Comparison {
+            recorded,
+            replayed,
+            reports: Default::default(),
+        };
+        let compared = comparison.compared();
+        let calls: Vec<_> = compared
+            .iter()
+            .map(|it| (it.recorded_calls, it.replayed_calls))
+            .collect();
+        assert_eq!(calls, [(Some(5), Some(5)), (Some(9), None)]);
+        assert_eq!((compared[1].rows.len(), compared[1].rows[0].within_noise), (1, None));
     }
 
     #[test]

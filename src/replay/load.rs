@@ -261,7 +261,7 @@ impl Chosen {
     }
 }
 
-/// The third argument of fcntl, which takes the place of a size.
+/// The third argument of fcntl, which is kept as its size.
 fn argument_of_fcntl(op: Op, arguments: &[i64; RECORD_ARGUMENTS as usize]) -> Option<u64> {
     (op == Op::Fcntl).then_some(arguments[2].cast_unsigned())
 }

@@ -2,7 +2,7 @@
 
 mod traced;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -147,10 +147,11 @@ impl Job<'_> {
             .map(|call| (call.op.name(), does::made_as(call.op).name()))
             .filter(|(recorded, made)| recorded != made)
             .collect();
+        let not_made = not_made(&done.report, &renamed);
         // If calls were left out on purpose, the recording had them all the time.
         let is_all = done.report.not_selected == 0;
         let spans = is_all.then_some([done.report.recorded_ns, done.report.took_ns]);
-        let comparison = recorded.beside(measured, &renamed, spans).map_err(failed)?;
+        let comparison = recorded.beside(measured, &renamed, &not_made, spans).map_err(failed)?;
         done.report.operations.clear();
         Ok(Some((done, Some(comparison))))
     }
@@ -218,6 +219,14 @@ impl Job<'_> {
             report,
         }))
     }
+}
+
+/// The names, in the replay, of operations of which no call was replayed.
+fn not_made<'a>(report: &'a ReplayReport, renamed: &BTreeMap<&'a str, &'a str>) -> Vec<&'a str> {
+    let name = |op: &'a String| renamed.get(op.as_str()).copied().unwrap_or(op);
+    let made: BTreeSet<&str> = report.operations.iter().map(|it| name(&it.op)).collect();
+    let left_out = report.not_replayed.iter().map(|it| name(&it.op));
+    left_out.filter(|op| !made.contains(op)).collect()
 }
 
 /// The calls that were made, by family or operation.
