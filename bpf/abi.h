@@ -60,7 +60,7 @@
 #define KFUNC_SESSION_COOKIE_CTX 0x10005 /* bpf_session_cookie(ctx), since 7.0 */
 #define KFUNC_SESSION_COOKIE 0x10006 /* bpf_session_cookie() without an argument, before 7.0 */
 
-/* Which argument of a function leads to the file. 11 is free. */
+/* Which argument of a function leads to the file. 9 and 11 are free. */
 enum shape {
 	SHAPE_NONE = 0,
 	SHAPE_FILE_0 = 1, /* struct file * first */
@@ -71,7 +71,6 @@ enum shape {
 	SHAPE_SYSCALL = 6, /* the system call's registers; the number in them leads to the op */
 	SHAPE_SYSCALL_FD_0 = 7, /* the system call's registers, a file descriptor first */
 	SHAPE_FAULT_0 = 8, /* struct vm_fault * first, whose area maps the file */
-	SHAPE_SYSCALL_32 = 9, /* as SHAPE_SYSCALL, with the numbers of the 32-bit table */
 	SHAPE_ROW = 10, /* a function that only the whole-stack view attaches to; POINT_OP holds its enum row */
 	/* As SHAPE_ROW, struct bio * first, which may be throttled and submitted later by another thread. */
 	SHAPE_ROW_BIO_0 = 12,

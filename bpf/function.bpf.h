@@ -168,7 +168,7 @@ static __always_inline int leave_row(__u32 point)
 /* Whether the function implements system calls. */
 static __always_inline bool is_call(__u32 point)
 {
-	return point_shape(point) == SHAPE_SYSCALL || point_shape(point) == SHAPE_SYSCALL_32;
+	return point_shape(point) == SHAPE_SYSCALL;
 }
 
 /* Whether this is a function of vfs that gets the file of a read or write system call. */
@@ -269,7 +269,7 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 		return 0;
 	if (is_call(point)) {
 		struct pt_regs *regs = (void *)ARGUMENT(ctx, direct, 0);
-		bool compat = point_shape(point) == SHAPE_SYSCALL_32;
+		bool compat = in_32bit_call();
 		unsigned long number = SYSCALL_NUMBER(direct, regs);
 
 		point = compat ? compat_point(number) : syscall_point(number);
@@ -395,7 +395,7 @@ static __always_inline int leave(__u32 point, long value)
 	if (config.sample && !(is_call(point) ? is_in_measured_call(id) : returns_measured_function(point, id)))
 		return 0;
 	now = bpf_ktime_get_ns();
-	if (point_shape(point) == SHAPE_SYSCALL || point_shape(point) == SHAPE_SYSCALL_32)
+	if (is_call(point))
 		return leave_syscall(id, value, now);
 	state = find_thread(id);
 	if (!state)

@@ -482,9 +482,9 @@ impl Attaching<'_> {
             word.frame = frame;
             word.suppressed = true;
         }
-        // The number of the call determines the op.
+        // The thread and the number of the call determine the table and the op: one program serves all calls.
         if matches!(planned.point.shape, Shape::Syscall | Shape::Syscall32) {
-            (word.op, word.returns) = (0, Returns::Status);
+            (word.op, word.returns, word.shape) = (0, Returns::Status, Shape::Syscall);
         }
         if let Some(rows) = &self.rows_alone {
             word = rows.word(op.layer, word);
