@@ -307,7 +307,8 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 		return 0;
 	if (frame && point_is_recorded(point))
 		note_fault(id, as_number(ARGUMENT(ctx, direct, 0)));
-	if (frame && config.group_by) {
+	/* In the whole-stack view groups are those of system calls and of requests of a disk. */
+	if (!WHOLE_STACK && frame && config.group_by) {
 		__u64 argument = ARGUMENT(ctx, direct, 0);
 
 		/*
