@@ -601,7 +601,7 @@ struct call_shape {
 	__u8 second_base;
 	__u8 extra; /* the argument that is particular to the op: flags, a mode, a number of buffers */
 	__u8 recorded_size; /* the size that is recorded: also where it is that of a whole file */
-	__u8 has; /* CALL_HAS_OFFSET, CALL_HAS_SIZE: of a program of 64 bits, if its arguments are as usual */
+	__u8 has; /* CALL_HAS_OFFSET, CALL_HAS_SIZE, CALL_TAKES_POSITION */
 	__u8 pad[5];
 };
 
@@ -697,14 +697,18 @@ enum record_kind {
 	RECORD_KINDS = 16, /* a power of two, with kinds that are free */
 };
 
-/* What a record of a call has, besides what all have. */
+/*
+ * What a record of a call has, besides what all have. CALL_HAS_OFFSET and CALL_HAS_SIZE: among its arguments, as far as
+ * its op says.
+ */
 #define CALL_HAS_OFFSET 1
 #define CALL_HAS_SIZE 2
 #define CALL_HAS_FD 4
 #define CALL_HAS_PATH 8 /* records of its paths precede it, perhaps in another ring */
 #define CALL_IS_COMPAT 16 /* by the 32-bit table */
 #define CALL_IS_DIRECT 32
-#define CALL_HAS_POSITION 64 /* its file has a position */
+#define CALL_HAS_POSITION 64 /* its file has a position, which it uses */
+#define CALL_TAKES_POSITION 128 /* it uses the position of its file, if that has one */
 
 /* The rows of a call, behind its record. */
 enum call_rows {
@@ -730,9 +734,11 @@ struct call_record {
 	__u64 begin_ns;
 	__u64 end_ns;
 	__s64 value; /* what it returned */
-	__u64 offset;
-	__u64 size;
-	__u64 extra;
+	/*
+	 * Offset, size and extra of a call with CALL_NEEDS_ALL. Of any other call, which is every usual read and write:
+	 * the third argument, the fourth, and the position of its file. The reader knows what these arguments are.
+	 */
+	__u64 numbers[3];
 	__u32 tgid;
 	__s32 fd;
 	__u32 files[2]; /* numbers of open files; 0: none */
@@ -955,7 +961,7 @@ struct walk {
 struct recorder {
 	/* The call in flight, as far as it is known. Its begin is 0: there is none; its thread: the slot is free. */
 	struct call_record call;
-	__u64 arguments[RECORDER_ARGUMENTS]; /* of the call, counted from 1; slots of no argument are 0 */
+	__u64 arguments[RECORDER_ARGUMENTS]; /* of a call with CALL_NEEDS_ALL, counted from 1; slots of no argument are 0 */
 	/* The file that the thread used last, and its number. The dentry and the inode distinguish files at one address. */
 	__u64 file;
 	__u64 dentry;
@@ -967,13 +973,18 @@ struct recorder {
 	__u32 fault_is_write;
 	__u32 number;
 	__u32 bases[2]; /* the folders that the paths of the call start from, as given; 0: the working directory */
-	__u32 flags; /* f_flags of the first file of the call */
 	__u32 waker; /* of the current sleep */
 	__u32 waker_tgid;
 	__u16 cpu_left; /* at the start of the sleep */
-	__u8 unread_paths; /* a bit for each path that could not be read at the begin */
-	__u8 pad[5];
+	__u8 at_end; /* AT_END_... */
+	__u8 pad;
 };
+
+/* What is left to do for a call when it returns, which few calls need. */
+#define AT_END_PATH 1 /* this path could not be read at the begin */
+#define AT_END_SECOND_PATH 2
+#define AT_END_FOLDERS 4 /* it may have changed the working or the root directory */
+#define AT_END_APPENDED 8 /* it went to where the end of the file was, whatever the position */
 
 /* An open file that was defined. */
 struct known_file {
@@ -1056,7 +1067,7 @@ struct breakdown {
 	__u8 is_unchecked; /* the call's file has not been checked against the filters yet */
 	/* With config.records: */
 	__u8 fs_row; /* the last row of a file system that the call reached */
-	__u8 read_class; /* enum read_class; READ_CLASSES: of no class */
+	__u8 pad;
 };
 
 /* The state of a thread. */
@@ -1206,7 +1217,7 @@ _Static_assert(sizeof(struct thread_record) == 64, "no padding");
 _Static_assert(sizeof(struct path_record) == 24, "no padding");
 _Static_assert(sizeof(struct lost_records) == 32, "no padding");
 _Static_assert(sizeof(struct walk) == 32, "no padding");
-_Static_assert(sizeof(struct recorder) == 80 + 32 + 8 * (4 + RECORDER_ARGUMENTS + COMM_WORDS) + 4 * 8 + 8, "no padding");
+_Static_assert(sizeof(struct recorder) == 80 + 32 + 8 * (4 + RECORDER_ARGUMENTS + COMM_WORDS) + 4 * 8, "no padding");
 _Static_assert(sizeof(struct known_file) == 24, "no padding");
 
 #endif

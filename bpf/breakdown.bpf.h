@@ -43,9 +43,9 @@ static __always_inline struct breakdown *find_breakdown(void)
 	return state && state->breakdown.depth ? &state->breakdown : NULL;
 }
 
-static __always_inline struct family_stats *family_stats_of(__u32 family)
+static __always_inline struct family_stats *family_stats_of(__u32 cpu, __u32 family)
 {
-	__u32 element = bpf_get_smp_processor_id() * FAMILIES + family;
+	__u32 element = cpu * FAMILIES + family;
 
 	return bpf_map_lookup_elem(&families, &element);
 }
@@ -60,7 +60,7 @@ __noinline int count_unbalanced_of(__u32 family, __u32 kind, __u32 n)
 
 	if (!WHOLE_STACK || control.stopped & (STOP_CALLS | STOP_PAIRS))
 		return 0;
-	s = family_stats_of(family);
+	s = family_stats_of(bpf_get_smp_processor_id(), family);
 	/* Atomic: sched_switch may interrupt another update of these counters. */
 	if (s)
 		__sync_fetch_and_add(&s->unbalanced[kind & (UNBALANCED_KINDS - 1)], n);
@@ -307,29 +307,38 @@ static __always_inline void count_in_family(struct family_stats *s, const struct
 	add_to(&s->reached[ROW_SYSCALL], 1, atomic);
 }
 
+/* In events.bpf.h, which needs what is here. */
+static __always_inline void record_call_with_rows(__u32 thread, const struct breakdown *breakdown, __u64 now,
+						  __s64 value, __u32 cpu, __u32 class);
+
 /*
- * Counts the call of the thread's breakdown, which returned at `now` and moved `bytes`, or failed. Out of line
- * (compat.bpf.h): many paths lead here, and many through it.
+ * Counts and records the call of the thread's breakdown, which returned `value` at `now`. Out of line (compat.bpf.h): many
+ * paths lead here, and many through it.
  */
-__noinline int count_in_families(__u32 thread, __u64 now, __u64 step, __u64 bytes, __u32 failed)
+__noinline int count_in_families(__u32 thread, __u64 now, __u64 step, __s64 value, __u32 moves_bytes)
 {
 	struct thread_state *state = WHOLE_STACK ? find_thread(thread) : NULL;
 	struct family_stats *s;
 	struct breakdown *breakdown;
-	__u32 class;
+	__u32 class, cpu;
+	__u64 bytes;
+	bool failed;
 
 	if (!state)
 		return 0;
 	breakdown = &state->breakdown;
+	failed = errno_of(value);
+	bytes = moves_bytes && !failed ? value : 0;
+	cpu = bpf_get_smp_processor_id();
 	class = breakdown->family == FAMILY_READ ? class_of(breakdown) : READ_CLASSES;
-	if (config.records)
-		breakdown->read_class = class;
-	s = family_stats_of(breakdown->family);
+	s = family_stats_of(cpu, breakdown->family);
 	if (s)
 		count_in_family(s, breakdown, class, now - breakdown->entered_ns, step, bytes, failed, false);
 	s = config.group_by ? group_family_of(breakdown->group, breakdown->family) : NULL;
 	if (s)
 		count_in_family(s, breakdown, class, now - breakdown->entered_ns, step, bytes, failed, true);
+	if (config.records)
+		record_call_with_rows(thread, breakdown, now, value, cpu, class);
 	return 0;
 }
 
@@ -338,7 +347,6 @@ static __always_inline void end_breakdown(struct thread_state *state, __u32 thre
 					  bool moves_bytes, __u32 group)
 {
 	struct breakdown *breakdown = &state->breakdown;
-	bool failed = errno_of(value);
 
 	if (REPORTS_SLOW)
 		breakdown->value = value;
@@ -347,9 +355,9 @@ static __always_inline void end_breakdown(struct thread_state *state, __u32 thre
 	charge(breakdown, current_row(breakdown), now);
 	count_unbalanced(breakdown, UNBALANCED_ENTRY, breakdown->depth - 1);
 	count_unseen_sleep(breakdown);
-	count_in_families(thread, now, step, moves_bytes && !failed ? value : 0, failed);
+	count_in_families(thread, now, step, value, moves_bytes);
 	/* Otherwise report_ended() still needs it. */
-	if (!REPORTS_SLOW && !config.records)
+	if (!REPORTS_SLOW)
 		put_breakdown(state, thread);
 }
 

@@ -133,6 +133,8 @@ static __always_inline struct recorder *recorder_slot_of(__u32 thread)
 	/* The address is loaded only here: a program must not refer to a map that was not created. */
 	first = recorders_by_slot;
 	barrier_var(first);
+	/* Spares callers a check. */
+	__builtin_assume(first != NULL);
 	return first + (thread & (THREAD_SLOTS - 1));
 }
 
@@ -141,9 +143,7 @@ static __always_inline struct recorder *find_recorder(__u32 thread)
 {
 	struct recorder *slot = recorder_slot_of(thread);
 
-	if (slot && slot->call.thread == thread)
-		return slot;
-	return bpf_map_lookup_elem(&recorders, &thread);
+	return slot && slot->call.thread == thread ? slot : bpf_map_lookup_elem(&recorders, &thread);
 }
 
 /* To insert: larger than what is left of the stack where it is needed. */
@@ -420,21 +420,28 @@ __noinline int define_thread(__u32 has_ended)
 	return 1;
 }
 
-/* Defines the current thread unless it is known by its current name. */
-static __always_inline void know_thread(struct recorder *recorder)
+/* Whether the current thread was defined by its current name. */
+static __always_inline bool is_known_thread(const struct recorder *recorder)
 {
 	__u64 comm[COMM_WORDS];
 
 	if (config.typed_task) {
 		const __u64 *name = (void *)bpf_get_current_task_btf()->comm;
 
-		comm[0] = name[0];
-		comm[1] = name[1];
-	} else {
-		bpf_get_current_comm(comm, sizeof(comm));
+		return recorder->comm[0] == name[0] && recorder->comm[1] == name[1];
 	}
-	if (likely(recorder->comm[0] == comm[0] && recorder->comm[1] == comm[1]))
+	bpf_get_current_comm(comm, sizeof(comm));
+	return recorder->comm[0] == comm[0] && recorder->comm[1] == comm[1];
+}
+
+/* Defines the current thread unless it is known by its current name. */
+static __always_inline void know_thread(struct recorder *recorder)
+{
+	__u64 comm[COMM_WORDS];
+
+	if (likely(is_known_thread(recorder)))
 		return;
+	bpf_get_current_comm(comm, sizeof(comm));
 	if (!define_thread(false))
 		return;
 	/* At the first call of the thread. */
@@ -518,7 +525,7 @@ __noinline int note_path(__u32 thread, __u32 which, __u32 is_end)
 	bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
 	if (n <= 0) {
 		if (!is_end)
-			recorder->unread_paths |= 1 << (which & 1);
+			recorder->at_end |= which ? AT_END_SECOND_PATH : AT_END_PATH;
 		return 0;
 	}
 	all = reserve(RECORD_PATH, struct path_record_all);
@@ -565,91 +572,95 @@ static __always_inline struct recorder *recorder_of_call(const struct thread_sta
 /* include/linux/fs.h; pipes, sockets and the like lack it. */
 #define FMODE_LSEEK 0x4
 
-/* Notes the flags of the first file of the call. */
-static __always_inline void note_flags(struct recorder *recorder, __u32 flags)
+/* Where the offset of the call is, in its record. */
+static __always_inline __u64 *offset_of_call(struct recorder *recorder, const volatile struct call_shape *shape)
 {
-	recorder->flags = flags;
-	if (flags & O_DIRECT)
-		recorder->call.has |= CALL_IS_DIRECT;
+	return &recorder->call.numbers[shape->effect & CALL_NEEDS_ALL ? 0 : 2];
 }
 
-/* Notes the first file of the call in flight, if it has one. `direct`: `file` is a typed pointer. */
-static __always_inline void note_file_of_call(struct recorder *recorder, __u32 thread, struct file *file, bool direct)
+/* Notes the position of the call's file, from which it goes on. `direct`: `file` is a typed pointer. */
+static __always_inline void note_position(struct recorder *recorder, struct file *file, bool direct)
 {
-	__u32 offset = call_shapes[recorder->call.op & (MAX_OPS - 1)].offset;
+	const volatile struct call_shape *shape = &call_shapes[recorder->call.op & (MAX_OPS - 1)];
 
-	recorder->call.files[0] = number_of(recorder, thread, file, direct);
-	if (!file)
+	/* Files such as sockets and pipes have none. */
+	if (!(READ(direct, file, f_mode) & FMODE_LSEEK))
 		return;
-	note_flags(recorder, READ(direct, file, f_flags));
-	/* -1 for preadv2 and pwritev2: the file's own position. Files such as sockets and pipes have none. */
-	if ((offset == CALL_POSITION || (offset == 4 && argument_of(recorder, 4) == -1ull)) &&
-	    READ(direct, file, f_mode) & FMODE_LSEEK) {
-		recorder->call.offset = READ(direct, file, f_pos);
-		recorder->call.has |= CALL_HAS_POSITION | CALL_HAS_OFFSET;
-	}
+	*offset_of_call(recorder, shape) = READ(direct, file, f_pos);
+	recorder->call.has |= CALL_HAS_POSITION;
+	if (shape->effect & CALL_WRITES && READ(direct, file, f_flags) & O_APPEND)
+		recorder->at_end |= AT_END_APPENDED;
+}
+
+/*
+ * Notes the first file of the call in flight, if it has one. `direct`: `file` is a typed pointer. `bypasses`: it was opened
+ * with O_DIRECT.
+ */
+static __always_inline void note_file_of_call(struct recorder *recorder, __u32 thread, struct file *file, bool direct,
+					      bool bypasses)
+{
+	recorder->call.files[0] = number_of(recorder, thread, file, direct);
+	if (bypasses)
+		recorder->call.has |= CALL_IS_DIRECT;
+	if (recorder->call.has & CALL_TAKES_POSITION)
+		note_position(recorder, file, direct);
+}
+
+/* Whether an open file bypasses the page cache. */
+static __always_inline bool is_opened_direct(struct file *file)
+{
+	return PROBED(file, f_flags) & O_DIRECT;
 }
 
 /* The same of a call that has only a descriptor (is_unchecked), when it has returned without reaching vfs. */
 __noinline int note_file_at_end(__u32 thread, __u32 fd)
 {
 	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
+	struct file *file;
 
-	if (recorder)
-		note_file_of_call(recorder, thread, file_of_descriptor(fd), false);
+	if (!recorder)
+		return 0;
+	file = file_of_descriptor(fd);
+	if (file)
+		note_file_of_call(recorder, thread, file, false, is_opened_direct(file));
 	return 0;
 }
 
-/*
- * Where the call reads or writes, and how much it is to, as far as its arguments say. `has`: of the call, and of its
- * shape. Returns what it has of these.
- */
-static __always_inline __u32 note_range(struct recorder *recorder, const volatile struct call_shape *shape, __u32 has)
+/* Takes the numbers of a call with CALL_NEEDS_ALL from its arguments. Returns what it has by them. */
+static __always_inline __u32 note_numbers(struct recorder *recorder, const volatile struct call_shape *shape)
 {
 	struct call_record *call = &recorder->call;
-	__u32 offset = shape->offset, size = shape->recorded_size;
 
-	call->offset = argument_of(recorder, offset);
-	call->size = argument_of(recorder, size);
-	/* 32-bit programs pass an offset in two arguments, which moves those after it. */
-	if (unlikely(has & CALL_IS_COMPAT) && offset && offset != CALL_POSITION) {
-		has &= ~CALL_HAS_OFFSET;
-		call->offset = 0;
-		if (size > offset) {
-			has &= ~CALL_HAS_SIZE;
-			call->size = 0;
-		}
-	}
-	if (unlikely(call->offset == -1ull)) {
-		has &= ~CALL_HAS_OFFSET;
-		call->offset = 0;
-	}
-	return has;
+	call->numbers[0] = argument_of(recorder, shape->offset);
+	call->numbers[1] = argument_of(recorder, shape->recorded_size);
+	call->numbers[2] = argument_of(recorder, shape->extra);
+	if (shape->effect & CALL_CHANGES_FOLDER)
+		recorder->at_end = AT_END_FOLDERS;
+	/* preadv2 and pwritev2: the file's own position. */
+	return shape->offset == 4 && call->numbers[0] == -1ull ? CALL_TAKES_POSITION : 0;
 }
 
 /*
  * A call begins whose arguments are in the recorder. `file`: its first one, NULL if it has none, or if that is noted
  * later; `has`: CALL_HAS_..., CALL_IS_...
  */
-static __always_inline void begin_record(struct recorder *recorder, __u32 thread, __u32 op, __u64 now,
-					 struct file *file, __u32 fd, __u32 has)
+static __always_inline void begin_record(struct recorder *recorder, const volatile struct call_shape *shape,
+					 __u32 thread, __u32 op, __u64 now, struct file *file, __u32 fd, __u32 has)
 {
-	const volatile struct call_shape *shape = &call_shapes[op & (MAX_OPS - 1)];
 	struct call_record *call = &recorder->call;
 
 	call->begin_ns = now;
 	call->op = op;
+	call->has = has | shape->has;
 	call->cpus[0] = bpf_get_smp_processor_id();
 	call->fd = fd;
+	call->files[0] = 0;
 	call->files[1] = 0;
-	call->extra = argument_of(recorder, shape->extra);
-	call->has = note_range(recorder, shape, has | shape->has);
-	recorder->unread_paths = 0;
-	recorder->flags = 0;
 	know_thread(recorder);
-	note_file_of_call(recorder, thread, file, false);
+	if (file)
+		note_file_of_call(recorder, thread, file, false, is_opened_direct(file));
 	/* One after the other: functions that call each other share 512 bytes of stack. */
-	if (shape->path | shape->second_fd) {
+	if (unlikely(shape->effect & CALL_NEEDS_ALL) && shape->path | shape->second_fd) {
 		recorder->bases[0] = 0;
 		recorder->bases[1] = 0;
 		if (shape->second_fd || has_base(recorder, shape->base) || has_base(recorder, shape->second_base))
@@ -671,48 +682,93 @@ __noinline int forget_record(__u32 thread)
 	return 0;
 }
 
-/* The call that began at `begin` has returned, on this CPU. */
-static __always_inline void fill_call(struct call_record *call, const struct recorder *recorder,
-				      const volatile struct call_shape *shape, __u64 begin, __u64 now, __s64 value,
-				      __u32 cpu)
+/* Does what is left to do for the call of the thread, which has returned: AT_END_... */
+__noinline int complete_call(__u32 thread, __u64 now, __s64 value)
 {
-	struct file *file = (void *)recorder->file;
+	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
+	const volatile struct call_shape *shape;
+	struct file *file;
+	__u32 at_end;
 
-	*call = recorder->call;
+	if (!recorder)
+		return 0;
+	at_end = recorder->at_end;
+	if (at_end & AT_END_PATH)
+		note_path(thread, 0, true);
+	if (at_end & AT_END_SECOND_PATH)
+		note_path(thread, 1, true);
+	if (at_end & AT_END_FOLDERS && !value)
+		define_folders(now);
+	if (at_end & AT_END_APPENDED && value > 0) {
+		shape = &call_shapes[recorder->call.op & (MAX_OPS - 1)];
+		file = (void *)recorder->file;
+		*offset_of_call(recorder, shape) = BPF_CORE_READ(file, f_pos) - value;
+	}
+	return 0;
+}
+
+/*
+ * The recorder of the thread whose call, which began at `begin`, has returned; NULL if the call is not in it, which is
+ * counted. From then on the call is none in flight.
+ */
+static __always_inline struct recorder *recorder_of_ended(__u32 thread, __u64 begin, __u64 now, __s64 value)
+{
+	struct recorder *recorder = find_recorder(thread);
+
+	if (!recorder || recorder->call.begin_ns != begin) {
+		lose_record(RECORD_CALL);
+		return NULL;
+	}
+	if (unlikely(recorder->at_end))
+		complete_call(thread, now, value);
+	/* Not before: the record of a path names its call. */
+	recorder->call.begin_ns = 0;
+	return recorder;
+}
+
+/* The call that began at `begin` has returned, on this CPU. */
+static __always_inline void fill_call(struct call_record *call, const struct recorder *recorder, __u64 begin, __u64 now,
+				      __s64 value, __u32 cpu, enum call_rows rows, __u32 class)
+{
+	const struct call_record *begun = &recorder->call;
+
+	/* In words, and without the times and the value, which are in registers. */
+	__builtin_memcpy(call, begun, offsetof(struct call_record, begin_ns));
+	__builtin_memcpy(call->numbers, begun->numbers,
+			 sizeof(*call) - offsetof(struct call_record, numbers));
+	call->rows = rows;
 	call->begin_ns = begin;
 	call->end_ns = now;
 	call->value = value;
 	call->cpus[1] = cpu;
-	call->read_class = READ_CLASSES;
-	/* An append goes to where the end of the file was, whatever the position. */
-	if (unlikely(recorder->flags & O_APPEND) && shape->effect & CALL_WRITES && value > 0 &&
-	    call->has & CALL_HAS_POSITION)
-		call->offset = BPF_CORE_READ(file, f_pos) - value;
+	call->read_class = class;
 }
 
 /* The rows of file systems, as bits of breakdown.reached. */
 #define FS_ROWS (((1u << ROW_QUEUE) - 1) & ~((1u << ROW_FS) - 1))
 
-static __always_inline void write_call_with_rows(const struct recorder *recorder,
-						 const volatile struct call_shape *shape,
-						 const struct breakdown *breakdown, __u64 begin, __u64 now, __s64 value)
+/* The call of the breakdown has returned, on this CPU: writes its record. `class`: enum read_class. */
+static __always_inline void record_call_with_rows(__u32 thread, const struct breakdown *breakdown, __u64 now,
+						  __s64 value, __u32 cpu, __u32 class)
 {
 	__u32 file_systems = breakdown->reached & FS_ROWS, below_first = file_systems - 1;
-	__u32 cpu = bpf_get_smp_processor_id();
+	__u64 begin = breakdown->entered_ns;
 	bool is_short = !((now - begin) >> 32);
 	struct call_record_wide *wide;
 	struct call_record_few *few;
 	struct call_record_all *all;
+	struct recorder *recorder;
 
+	recorder = recorder_of_ended(thread, begin, now, value);
+	if (!recorder)
+		return;
 	/* The compiler would count all bits of it. */
 	barrier_var(below_first);
 	if (likely(is_short && !breakdown->has_waited && !(file_systems & below_first))) {
 		few = reserve_on(cpu, RECORD_CALL, struct call_record_few);
 		if (!few)
 			return;
-		fill_call(&few->call, recorder, shape, begin, now, value, cpu);
-		few->call.rows = CALL_ROWS_FEW;
-		few->call.read_class = breakdown->read_class;
+		fill_call(&few->call, recorder, begin, now, value, cpu, CALL_ROWS_FEW, class);
 		few->call.row = file_systems ? breakdown->fs_row : ROW_FS;
 		few->rows[0] = breakdown->rows[ROW_VFS];
 		few->rows[1] = file_systems ? breakdown->rows[breakdown->fs_row & (ROWS - 1)] : 0;
@@ -721,9 +777,7 @@ static __always_inline void write_call_with_rows(const struct recorder *recorder
 		all = reserve_on(cpu, RECORD_CALL, struct call_record_all);
 		if (!all)
 			return;
-		fill_call(&all->call, recorder, shape, begin, now, value, cpu);
-		all->call.rows = CALL_ROWS_ALL;
-		all->call.read_class = breakdown->read_class;
+		fill_call(&all->call, recorder, begin, now, value, cpu, CALL_ROWS_ALL, class);
 #pragma unroll
 		for (int i = 0; i < ROWS; i++)
 			all->rows[i] = breakdown->rows[i];
@@ -732,9 +786,7 @@ static __always_inline void write_call_with_rows(const struct recorder *recorder
 		wide = reserve_on(cpu, RECORD_CALL, struct call_record_wide);
 		if (!wide)
 			return;
-		fill_call(&wide->call, recorder, shape, begin, now, value, cpu);
-		wide->call.rows = CALL_ROWS_WIDE;
-		wide->call.read_class = breakdown->read_class;
+		fill_call(&wide->call, recorder, begin, now, value, cpu, CALL_ROWS_WIDE, class);
 #pragma unroll
 		for (int i = 0; i < ROWS; i++)
 			wide->rows[i] = breakdown->rows[i];
@@ -743,8 +795,7 @@ static __always_inline void write_call_with_rows(const struct recorder *recorder
 }
 
 /* Writes a call of no family, with its arguments. */
-static __always_inline void write_call_with_arguments(const struct recorder *recorder,
-						      const volatile struct call_shape *shape, __u64 begin, __u64 now,
+static __always_inline void write_call_with_arguments(const struct recorder *recorder, __u64 begin, __u64 now,
 						      __s64 value)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
@@ -752,8 +803,7 @@ static __always_inline void write_call_with_arguments(const struct recorder *rec
 
 	if (!call)
 		return;
-	fill_call(&call->call, recorder, shape, begin, now, value, cpu);
-	call->call.rows = CALL_ROWS_ARGUMENTS;
+	fill_call(&call->call, recorder, begin, now, value, cpu, CALL_ROWS_ARGUMENTS, READ_CLASSES);
 #pragma unroll
 	for (int i = 0; i < RECORD_ARGUMENTS; i++)
 		call->arguments[i] = recorder->arguments[i + 1];
@@ -773,53 +823,31 @@ __noinline int note_opened(__u32 thread, __u32 fd)
 	recorder->call.fd = fd;
 	recorder->call.has |= CALL_HAS_FD;
 	recorder->call.files[0] = file ? number_of_file(thread, true) : 0;
-	note_flags(recorder, file ? BPF_CORE_READ(file, f_flags) : 0);
+	if (file && is_opened_direct(file))
+		recorder->call.has |= CALL_IS_DIRECT;
 	return 0;
 }
 
-/* A call that began at `begin` has returned, and is counted. */
+/* A call that began at `begin` has returned, and is counted, but in no family. */
 __noinline int record_call(__u32 thread, __u64 begin, __u64 now, __s64 value)
 {
-	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
+	struct recorder *recorder = config.records ? recorder_of_ended(thread, begin, now, value) : NULL;
 	const volatile struct call_shape *shape;
-	struct thread_state *state;
 	struct call_record *call;
 	__u32 cpu;
 
-	if (!config.records)
+	if (!recorder)
 		return 0;
-	if (!recorder || recorder->call.begin_ns != begin) {
-		lose_record(RECORD_CALL);
-		return 0;
-	}
 	shape = &call_shapes[recorder->call.op & (MAX_OPS - 1)];
-	if (unlikely(recorder->unread_paths)) {
-		if (recorder->unread_paths & 1)
-			note_path(thread, 0, true);
-		if (recorder->unread_paths & 2)
-			note_path(thread, 1, true);
-	}
-	/* Not before: the record of a path names its call. */
-	recorder->call.begin_ns = 0;
-	if (shape->effect & CALL_CHANGES_FOLDER && !value)
-		define_folders(now);
-	if (WHOLE_STACK) {
-		state = find_thread(thread);
-		if (state && state->breakdown.depth) {
-			write_call_with_rows(recorder, shape, &state->breakdown, begin, now, value);
-			return 0;
-		}
-	}
 	if (shape->effect & CALL_HAS_ARGUMENTS) {
-		write_call_with_arguments(recorder, shape, begin, now, value);
+		write_call_with_arguments(recorder, begin, now, value);
 		return 0;
 	}
 	cpu = bpf_get_smp_processor_id();
 	call = reserve_on(cpu, RECORD_CALL, struct call_record);
 	if (!call)
 		return 0;
-	fill_call(call, recorder, shape, begin, now, value, cpu);
-	call->rows = CALL_ROWS_NONE;
+	fill_call(call, recorder, begin, now, value, cpu, CALL_ROWS_NONE, READ_CLASSES);
 	submit(call);
 	return 0;
 }

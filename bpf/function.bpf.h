@@ -181,9 +181,10 @@ static __always_inline bool checks_for_syscall(__u32 point)
 /*
  * Checks the file of a system call whose check was deferred to vfs, and notes it for the record of the call. If it is
  * not selected, drops the call as if it had never been seen, and returns true. `direct`: `file` is a typed pointer.
+ * `bypasses`: it was opened with O_DIRECT.
  */
 static __always_inline bool drop_if_not_selected(struct thread_state *state, __u32 thread, enum verdict verdict,
-						 struct file *file, bool direct)
+						 struct file *file, bool direct, bool bypasses)
 {
 	struct frame *frame = &state->calls.frames[SYSCALL_FRAME];
 	struct recorder *recorder;
@@ -194,7 +195,7 @@ static __always_inline bool drop_if_not_selected(struct thread_state *state, __u
 	if (verdict == TRACED) {
 		recorder = config.records ? find_recorder(thread) : NULL;
 		if (recorder)
-			note_file_of_call(recorder, thread, file, direct);
+			note_file_of_call(recorder, thread, file, direct, bypasses);
 		return false;
 	}
 	if (frame->entered_ns) {
@@ -247,7 +248,7 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 {
 	struct thread_state *state = NULL;
 	enum verdict verdict;
-	bool is_counted;
+	bool is_counted, bypasses;
 	struct kiocb *kiocb;
 	struct frame *frame;
 	struct breakdown *breakdown;
@@ -296,8 +297,11 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 		state = thread_of_call(point, id);
 	else if (WHOLE_STACK)
 		state = find_thread(id);
-	if (!state || (checks_for_syscall(point) &&
-		       drop_if_not_selected(state, id, verdict, (void *)ARGUMENT(ctx, direct, 0), direct)))
+	if (!state)
+		return 0;
+	bypasses = WHOLE_STACK && is_direct(point, direct, (void *)ARGUMENT(ctx, direct, 0));
+	if (checks_for_syscall(point) &&
+	    drop_if_not_selected(state, id, verdict, (void *)ARGUMENT(ctx, direct, 0), direct, bypasses))
 		return 0;
 	frame = NULL;
 	/* Inside a counted call of the same frame, the return has to be matched, so the frame needs the depth. */
@@ -322,7 +326,7 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 	}
 	if (WHOLE_STACK) {
 		breakdown = enter_function(state, point_op(point), op_rows[point_op(point)], verdict != TRACED,
-					   is_direct(point, direct, (void *)ARGUMENT(ctx, direct, 0)),
+					   bypasses,
 					   frame ? frame->entered_ns : bpf_ktime_get_ns());
 		if (frame || (verdict == TRACED && !is_counted))
 			note_file(point, (void *)ARGUMENT(ctx, direct, 0), breakdown);

@@ -175,7 +175,7 @@ __noinline int report_slow(__u32 thread)
 	total = time_of_ended(breakdown);
 	op = breakdown->open[0].key & (MAX_OPS - 1);
 	shape = call_shapes[op];
-	s = family_stats_of(breakdown->family);
+	s = family_stats_of(bpf_get_smp_processor_id(), breakdown->family);
 	if (!s)
 		return 0;
 	if (is_over_rate_limit(ended)) {

@@ -183,6 +183,7 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 	__u32 files = point_files(point);
 	enum verdict verdict = TRACED;
 	struct file *file = NULL;
+	const volatile struct call_shape *shape;
 	struct breakdown *breakdown;
 	struct recorder *recorder;
 	bool ends = false;
@@ -236,26 +237,33 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 	if (verdict == TRACED) {
 		state = thread_of_call(point, thread);
 		frame = state ? begin(state, point, 0, 0) : NULL;
-		if (frame)
-			frame->group = group_of_call(file);
-		recorder = config.records && frame ? recorder_of_call(state, thread) : NULL;
+		if (!frame)
+			return 0;
+		frame->group = group_of_call(file);
+		recorder = config.records ? recorder_of_call(state, thread) : NULL;
 		if (config.records && recorder) {
-			recorder->arguments[3] = CALL_ARG(args, from, compat, 2);
-			recorder->arguments[4] = CALL_ARG(args, from, compat, 3);
-			if (call_shapes[point_op(point)].effect & CALL_NEEDS_ALL) {
+			__u32 has = (files != FILES_NONE ? CALL_HAS_FD : 0) | (compat ? CALL_IS_COMPAT : 0);
+
+			shape = &call_shapes[point_op(point)];
+			recorder->at_end = 0;
+			recorder->call.numbers[0] = CALL_ARG(args, from, compat, 2);
+			recorder->call.numbers[1] = CALL_ARG(args, from, compat, 3);
+			if (unlikely(shape->effect & CALL_NEEDS_ALL)) {
 				recorder->arguments[1] = CALL_ARG(args, from, compat, 0);
 				recorder->arguments[2] = CALL_ARG(args, from, compat, 1);
+				recorder->arguments[3] = recorder->call.numbers[0];
+				recorder->arguments[4] = recorder->call.numbers[1];
 				recorder->arguments[5] = CALL_ARG(args, from, compat, 4);
 				recorder->arguments[6] = CALL_ARG(args, from, compat, 5);
+				has |= note_numbers(recorder, shape);
 			}
-			begin_record(recorder, thread, point_op(point), frame->entered_ns, file, fd,
-				     (files != FILES_NONE ? CALL_HAS_FD : 0) | (compat ? CALL_IS_COMPAT : 0));
+			begin_record(recorder, shape, thread, point_op(point), frame->entered_ns, file, fd, has);
 		}
-		if (config.records && frame && ends) {
+		if (config.records && ends) {
 			end_call_at_once(thread);
 			return 0;
 		}
-		if (!WHOLE_STACK || !frame)
+		if (!WHOLE_STACK)
 			return 0;
 		breakdown = begin_breakdown(state, thread, point_op(point), frame->entered_ns, frame->group);
 		if (WHOLE_STACK && breakdown && point_is_checked_at_return(point)) {
@@ -318,6 +326,8 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 		if (config.records && is_unchecked)
 			note_file_at_end(thread, state->breakdown.fd);
 	}
+	if (config.records && point_return(call.point) == RETURN_FD && value >= 0)
+		note_opened(thread, value);
 	step = step_of(now - call.entered_ns);
 	if (has_breakdown)
 		end_breakdown(state, thread, now, step, value, point_return(call.point) == RETURN_BYTES, call.group);
@@ -328,13 +338,11 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 		record_out_of_line(point_op(call.point) |
 					   (point_return(call.point) == RETURN_BYTES ? COUNTER_MOVES_BYTES : 0),
 				   now - call.entered_ns, value);
-	if (config.records) {
-		if (point_return(call.point) == RETURN_FD && value >= 0)
-			note_opened(thread, value);
+	/* Otherwise end_breakdown() has recorded it. */
+	if (config.records && !has_breakdown)
 		record_call(thread, call.entered_ns, now, value);
-	}
 	/* Last, when no other state is live: the verifier checks it once for all paths. */
-	if ((REPORTS_SLOW || config.records) && has_breakdown)
+	if (REPORTS_SLOW && has_breakdown)
 		report_ended(state, thread);
 	return 0;
 }

@@ -40,6 +40,8 @@ static __always_inline struct thread_state *slot_of_thread(__u32 thread)
 	/* The address is loaded only here: a program must not refer to a map that was not created. */
 	first = threads_by_slot;
 	barrier_var(first);
+	/* Spares callers a check. */
+	__builtin_assume(first != NULL);
 	return first + (thread & (THREAD_SLOTS - 1));
 }
 

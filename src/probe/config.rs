@@ -12,10 +12,10 @@ use crate::kernel::cgroup::Hierarchy;
 use crate::kernel::interface::types;
 use crate::kernel::interface::{
     BLOCK_OP_OTHER, BY_CGROUP, BY_DISK, BY_FILE, BY_NOTHING, BY_PROCESS, CALL_CHANGES_FOLDER, CALL_CLOSES,
-    CALL_HAS_ARGUMENTS, CALL_HAS_OFFSET, CALL_HAS_SIZE, CALL_NEEDS_ALL, CALL_OPENS, CALL_POSITION, CALL_WRITES,
-    CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, GUARD_F_OP, GUARD_MAGIC, GUARD_NONE, KFUNC_PREEMPT_DISABLE,
-    KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_CTX, KFUNC_SESSION_IS_RETURN_CTX, OP_ABOVE, OP_FILES_AND_DIRS,
-    OP_RECORDED, ROW_QUEUE,
+    CALL_HAS_ARGUMENTS, CALL_HAS_OFFSET, CALL_HAS_SIZE, CALL_NEEDS_ALL, CALL_OPENS, CALL_POSITION, CALL_TAKES_POSITION,
+    CALL_WRITES, CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, GUARD_F_OP, GUARD_MAGIC, GUARD_NONE,
+    KFUNC_PREEMPT_DISABLE, KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_CTX, KFUNC_SESSION_IS_RETURN_CTX, OP_ABOVE,
+    OP_FILES_AND_DIRS, OP_RECORDED, ROW_QUEUE,
 };
 use crate::kernel::{Facts, Fprobe};
 use crate::model::ids::By;
@@ -314,6 +314,18 @@ fn fill_call_shapes(shapes: &mut [types::call_shape], plan: &Plan) {
     }
 }
 
+/// What the arguments of an op are in its record: of a system call; for other ops there are none.
+#[must_use]
+pub fn recorded_shape(layer: Layer, op: Op) -> types::call_shape {
+    let mut shape = types::call_shape::default();
+    if let Some(call) = syscall_of(op).filter(|_| layer == Layer::Syscall) {
+        // What it returns makes no difference to that.
+        shape = call_shape(call.says, Returns::Status);
+        add_for_records(&mut shape, call);
+    }
+    shape
+}
+
 /// The commands of calls that are recorded with these commands only.
 fn fill_commands(commands: &mut [types::call_command], plan: &Plan) {
     let planned = COMMANDS.iter().filter_map(|command| {
@@ -383,6 +395,9 @@ fn add_for_records(shape: &mut types::call_shape, call: &Syscall) {
     if shape.offset != 0 && u32::from(shape.offset) != CALL_POSITION {
         shape.has |= CALL_HAS_OFFSET as u8;
     }
+    if u32::from(shape.offset) == CALL_POSITION {
+        shape.has |= CALL_TAKES_POSITION as u8;
+    }
     if call.family == Some(Family::Write) && shape.offset != 0 {
         shape.effect |= CALL_WRITES as u8;
     }
@@ -397,13 +412,14 @@ fn add_for_records(shape: &mut types::call_shape, call: &Syscall) {
     }
 }
 
-/// Whether a record takes something from other arguments than the third and the fourth.
+/// Whether a record takes something from other arguments than the third and the fourth, or more than numbers.
 fn needs_all(shape: &types::call_shape) -> bool {
     let is_other = |argument: u8| !matches!(argument, 0 | 3 | 4);
-    let paths = [shape.path, shape.second_path, shape.base, shape.second_base];
-    let numbers = [shape.second_fd, shape.extra, shape.recorded_size];
-    u32::from(shape.effect) & CALL_HAS_ARGUMENTS != 0
-        || paths.into_iter().chain(numbers).any(is_other)
+    u32::from(shape.effect) & (CALL_HAS_ARGUMENTS | CALL_CHANGES_FOLDER) != 0
+        || shape.path != 0
+        || shape.second_fd != 0
+        || is_other(shape.extra)
+        || is_other(shape.recorded_size)
         || is_other(shape.offset) && u32::from(shape.offset) != CALL_POSITION
 }
 

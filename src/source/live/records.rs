@@ -11,14 +11,14 @@ use super::slow::alone;
 use super::string::{comm, text};
 use crate::catalog::{RECORDED, syscall_of};
 use crate::kernel::interface::types::{
-    async_record, call_record, call_record_all, call_record_arguments, call_record_few, call_record_wide, fault_record,
-    file_record, folder_record, path_record, recorder, request_record, sleep_record, thread_record,
+    async_record, call_record, call_record_all, call_record_arguments, call_record_few, call_record_wide, call_shape,
+    fault_record, file_record, folder_record, path_record, recorder, request_record, sleep_record, thread_record,
 };
 use crate::kernel::interface::{
-    CALL_HAS_FD, CALL_HAS_OFFSET, CALL_HAS_PATH, CALL_HAS_SIZE, CALL_IS_COMPAT, CALL_IS_DIRECT, CALL_ROWS_ALL,
-    CALL_ROWS_ARGUMENTS, CALL_ROWS_FEW, CALL_ROWS_WIDE, PATH_ALONE, RECORD_ASYNC, RECORD_CALL, RECORD_FAULT,
-    RECORD_FILE, RECORD_FOLDER, RECORD_KINDS, RECORD_PATH, RECORD_REQUEST, RECORD_SLEEP, RECORD_THREAD, REQUEST_FUA,
-    REQUEST_META, REQUEST_PREFLUSH, REQUEST_READAHEAD, REQUEST_SYNC, ROW_VFS,
+    CALL_HAS_FD, CALL_HAS_OFFSET, CALL_HAS_PATH, CALL_HAS_POSITION, CALL_HAS_SIZE, CALL_IS_COMPAT, CALL_IS_DIRECT,
+    CALL_NEEDS_ALL, CALL_POSITION, CALL_ROWS_ALL, CALL_ROWS_ARGUMENTS, CALL_ROWS_FEW, CALL_ROWS_WIDE, PATH_ALONE,
+    RECORD_ASYNC, RECORD_CALL, RECORD_FAULT, RECORD_FILE, RECORD_FOLDER, RECORD_KINDS, RECORD_PATH, RECORD_REQUEST,
+    RECORD_SLEEP, RECORD_THREAD, REQUEST_FUA, REQUEST_META, REQUEST_PREFLUSH, REQUEST_READAHEAD, REQUEST_SYNC, ROW_VFS,
 };
 use crate::kernel::names;
 use crate::model::abi::{RECORD_ARGUMENTS, ROWS};
@@ -29,6 +29,7 @@ use crate::model::record::{
 use crate::model::report::slow::{CallPath, Inode, PathKind};
 use crate::model::run_info::RunInfo;
 use crate::probe::attach::Attached;
+use crate::probe::config::recorded_shape;
 use crate::probe::records::{Frames, RecordRings};
 use crate::process;
 use crate::sys::counters::Counters;
@@ -250,6 +251,8 @@ fn recorders_in_calls(attached: &Attached, before_ns: u64, of_all: bool) -> Resu
 pub struct Decoder {
     /// By their index in the run.
     ops: Vec<(Layer, Op)>,
+    /// Likewise: what the arguments of a system call are.
+    shapes: Vec<call_shape>,
     /// The index of the first op of the block layer.
     first_of_blk: usize,
     /// The process of each thread that was defined.
@@ -280,6 +283,7 @@ impl Decoder {
                 .iter()
                 .position(|(layer, _)| *layer == Layer::Blk)
                 .unwrap_or(ops.len()),
+            shapes: ops.iter().map(|(layer, op)| recorded_shape(*layer, *op)).collect(),
             ops,
             ..Self::default()
         }
@@ -349,7 +353,8 @@ impl Decoder {
     ) -> Option<Call> {
         let has = |flag: u32| u32::from(record.has) & flag != 0;
         let op = self.ops.get(usize::from(record.op))?.1;
-        let (extra, size) = split_owners(op, record.extra, has(CALL_HAS_SIZE).then_some(record.size));
+        let (offset, size, extra) = numbers(record, self.shapes.get(usize::from(record.op))?);
+        let (extra, size) = split_owners(op, extra, size);
         Some(Call {
             tid: record.thread,
             pid: record.tgid,
@@ -359,7 +364,7 @@ impl Decoder {
             op,
             is_32bit: has(CALL_IS_COMPAT),
             value: record.value,
-            offset: has(CALL_HAS_OFFSET).then_some(record.offset),
+            offset,
             size,
             files: record.files,
             fd: has(CALL_HAS_FD).then_some(record.fd),
@@ -626,6 +631,33 @@ fn folder(frame: &[u8]) -> Option<Option<Folder>> {
     }))
 }
 
+/// The offset and the size of a call, if it has them, and the argument that is particular to its op.
+fn numbers(record: &call_record, shape: &call_shape) -> (Option<u64>, Option<u64>, u64) {
+    let has = |flag: u32| u32::from(record.has) & flag != 0;
+    let [first, second, third] = record.numbers;
+    let (offset, size, extra, position) = if u32::from(shape.effect) & CALL_NEEDS_ALL != 0 {
+        (first, second, third, first)
+    } else {
+        let argument = |number: u8| match number {
+            3 => first,
+            4 => second,
+            _ => 0,
+        };
+        let [offset, size, extra] = [shape.offset, shape.recorded_size, shape.extra].map(argument);
+        (offset, size, extra, third)
+    };
+    // 32-bit programs pass an offset in two arguments, which moves those after it.
+    let is_split = has(CALL_IS_COMPAT) && shape.offset != 0 && u32::from(shape.offset) != CALL_POSITION;
+    let has_offset = has(CALL_HAS_OFFSET) && !is_split && offset != u64::MAX;
+    let has_size = has(CALL_HAS_SIZE) && !(is_split && shape.recorded_size > shape.offset);
+    let offset = if has(CALL_HAS_POSITION) {
+        Some(position)
+    } else {
+        has_offset.then_some(offset)
+    };
+    (offset, has_size.then_some(size), extra)
+}
+
 /// What a call has as its argument and as its size, of which calls that change owners have none: their records have the
 /// group there.
 fn split_owners(op: Op, extra: u64, size: Option<u64>) -> (u64, Option<u64>) {
@@ -646,15 +678,59 @@ mod tests {
 
     /// A run with a system call, a function of vfs, and reads of the block layer.
     fn decoder() -> Decoder {
+        let ops = vec![
+            (Layer::Syscall, Op::Pread64),
+            (Layer::Vfs, Op::Read),
+            (Layer::Blk, Op::Read),
+        ];
         Decoder {
-            ops: vec![
-                (Layer::Syscall, Op::Pread64),
-                (Layer::Vfs, Op::Read),
-                (Layer::Blk, Op::Read),
-            ],
+            shapes: ops.iter().map(|(layer, op)| recorded_shape(*layer, *op)).collect(),
+            ops,
             first_of_blk: 2,
             ..Decoder::default()
         }
+    }
+
+    /// Numbers as the programs write them, of a call with these `has`.
+    fn numbers_of(op: Op, numbers: [u64; 3], more: u32) -> (Option<u64>, Option<u64>, u64) {
+        let shape = recorded_shape(Layer::Syscall, op);
+        let record = call_record {
+            numbers,
+            has: shape.has | more as u8,
+            ..call_record::default()
+        };
+        super::numbers(&record, &shape)
+    }
+
+    #[test]
+    fn the_numbers_of_a_call_are_what_its_op_says() {
+        // The third argument and the fourth, and the position.
+        assert_eq!(numbers_of(Op::Pread64, [10, 20, 30], 0), (Some(20), Some(10), 0));
+        assert_eq!(numbers_of(Op::Pread64, [10, u64::MAX, 30], 0), (None, Some(10), 0));
+        assert_eq!(numbers_of(Op::Read, [10, 20, 30], 0), (None, Some(10), 0));
+        assert_eq!(
+            numbers_of(Op::Read, [10, 20, 30], CALL_HAS_POSITION),
+            (Some(30), Some(10), 0)
+        );
+        // A number of buffers, and no size.
+        assert_eq!(numbers_of(Op::Preadv, [10, 20, 30], 0), (Some(20), None, 10));
+        // Offset, size and extra, as the programs have resolved them.
+        assert_eq!(numbers_of(Op::Fallocate, [10, 20, 30], 0), (Some(10), Some(20), 30));
+        assert_eq!(numbers_of(Op::Preadv2, [u64::MAX, 0, 30], 0), (None, None, 30));
+        assert_eq!(
+            numbers_of(Op::Preadv2, [10, 0, 30], CALL_HAS_POSITION),
+            (Some(10), None, 30)
+        );
+        // Two arguments for the offset, after or before the size.
+        assert_eq!(
+            numbers_of(Op::Pread64, [10, 20, 30], CALL_IS_COMPAT),
+            (None, Some(10), 0)
+        );
+        assert_eq!(
+            numbers_of(Op::Fallocate, [10, 20, 30], CALL_IS_COMPAT),
+            (None, None, 30)
+        );
+        assert_eq!(numbers_of(Op::Read, [10, 20, 30], CALL_IS_COMPAT), (None, Some(10), 0));
     }
 
     #[test]
@@ -687,8 +763,7 @@ mod tests {
             begin_ns: 1000,
             end_ns: 1900,
             value: -5,
-            offset: 7,
-            size: 8,
+            numbers: [8, 7, 0],
             fd: -1,
             has: (CALL_HAS_SIZE | CALL_IS_DIRECT) as u8,
             read_class: 4,
