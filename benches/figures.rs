@@ -22,7 +22,7 @@ const PINNED: &[(&str, &str, u64)] = &[
     ("6.1", "vfs another", 344),
     ("6.1", "all layers", 2_043),
     ("6.1", "all layers -f", 2_073),
-    ("6.1", "all layers recorded", 2_619),
+    ("6.1", "all layers recorded", 2_489),
     ("6.1", "blk", 753),
     ("6.1", "blk recorded", 1_881),
     ("6.1", "start syscall", 154),
