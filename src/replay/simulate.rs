@@ -65,6 +65,13 @@ pub(super) struct Step {
     pub uses: Vec<(Resource, bool)>,
 }
 
+impl Step {
+    /// Other calls use nothing of what it uses so far at the same time.
+    fn uses_alone(&mut self) {
+        self.uses.iter_mut().for_each(|(_, is_exclusive)| *is_exclusive = true);
+    }
+}
+
 pub(super) struct Simulation<'a> {
     roots: &'a Roots,
     mounts: &'a Mounts,
@@ -548,7 +555,7 @@ impl<'a> Simulation<'a> {
             step.action.file2 = self.file(numbers[1], call, &mut step.uses)?;
         }
         if what.moves() {
-            step.uses.iter_mut().for_each(|(_, is_exclusive)| *is_exclusive = true);
+            step.uses_alone();
             self.position(numbers[0], call, step);
         }
         if what == Does::Seek {
@@ -604,7 +611,7 @@ impl<'a> Simulation<'a> {
         let flags = flags::recorded(call.size.ok_or(Why::NotRecorded)? as u32, self.machine) & flags::SETTABLE;
         let not_a_file = |why| if why == Why::NotAFile { Why::NotNeeded } else { why };
         step.action.file = self.file(call.files[0], call, &mut step.uses).map_err(not_a_file)?;
-        step.uses.iter_mut().for_each(|(_, is_exclusive)| *is_exclusive = true);
+        step.uses_alone();
         (step.action.extra, step.action.size) = (flags, 0);
         if let Some(open) = self.following_mut(call.files[0]).filter(|_| call.value >= 0) {
             open.appends = flags & flags::APPEND != 0;
@@ -614,7 +621,7 @@ impl<'a> Simulation<'a> {
 
     /// The position that an open file gets; one that fails gets none here either.
     fn seek(&mut self, number: FileNumber, call: &Recorded, step: &mut Step) {
-        step.uses.iter_mut().for_each(|(_, is_exclusive)| *is_exclusive = true);
+        step.uses_alone();
         step.action.offset = call.value.max(-1).cast_unsigned();
         if let Some(open) = self.following_mut(number).filter(|_| call.value >= 0) {
             open.position = call.value.unsigned_abs();

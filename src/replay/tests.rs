@@ -412,15 +412,14 @@ fn flags_that_an_open_file_gets_later_are_replayed() {
     const DUPLICATE: (u64, i64) = (0, 10);
     let mut made_of = Made::default();
     made_of.open(1, "/a", 0, file(5, 9000));
-    let mut fcntl = |(command, argument): (u64, i64), number: u32| {
-        let call = made_of.on_file(1, Op::Fcntl, 0, number);
+    for (command, argument) in [DUPLICATE, SET] {
+        let call = made_of.on_file(1, Op::Fcntl, 0, 5);
         call.extra = command;
         call.arguments = Some(Box::new([3, command.cast_signed(), argument, 0, 0, 0]));
-    };
-    fcntl(DUPLICATE, 5);
-    fcntl(SET, 5);
+    }
     made_of.at(1, Op::Write, 5, 9000, 10);
-    fcntl_without_arguments(&mut made_of);
+    // Its arguments were not recorded.
+    made_of.on_file(1, Op::Fcntl, 0, 5).extra = SET.0;
     let plan = made_of.plan();
     let actions: Vec<_> = plan.actions[0].iter().map(|it| (it.does, it.extra, it.seeks)).collect();
     // What appends is not moved to where it wrote.
@@ -432,10 +431,6 @@ fn flags_that_an_open_file_gets_later_are_replayed() {
     assert_eq!(actions, expected);
     let left_out = [((Op::Fcntl, Why::NotNeeded), 1), ((Op::Fcntl, Why::NotRecorded), 1)];
     assert_eq!(plan.left_out, left_out.into());
-}
-
-fn fcntl_without_arguments(made_of: &mut Made) {
-    made_of.on_file(1, Op::Fcntl, 0, 5).extra = 4;
 }
 
 #[test]
