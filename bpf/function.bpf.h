@@ -326,8 +326,7 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 	}
 	if (WHOLE_STACK) {
 		breakdown = enter_function(state, point_op(point), op_rows[point_op(point)], verdict != TRACED,
-					   bypasses,
-					   frame ? frame->entered_ns : bpf_ktime_get_ns());
+					   bypasses, frame ? frame->entered_ns : bpf_ktime_get_ns());
 		if (frame || (verdict == TRACED && !is_counted))
 			note_file(point, (void *)ARGUMENT(ctx, direct, 0), breakdown);
 	}
