@@ -745,7 +745,7 @@ struct call_record {
 	__u16 cpus[2]; /* at its begin, and at its end */
 	__u8 read_class; /* enum read_class; READ_CLASSES: of no class */
 	__u8 row; /* with CALL_ROWS_FEW */
-	__u8 pad[2];
+	__u16 number; /* of its thread's calls with CALL_HAS_PATH: of which one its paths are */
 };
 
 struct call_record_arguments {
@@ -925,9 +925,9 @@ struct path_record {
 	__u8 which; /* 0 or 1: its first or second path */
 	__u16 length; /* of the text, with the 0 at its end */
 	__u32 thread;
-	__u64 begin_ns; /* of the call */
 	__u32 base; /* number of the open folder that it starts from; 0: the working directory */
-	__u32 pad;
+	__u16 number; /* that of the call */
+	__u16 pad;
 };
 
 struct path_record_few {
@@ -1214,7 +1214,7 @@ _Static_assert(sizeof(struct sleep_record) == 48, "no padding");
 _Static_assert(sizeof(struct file_record) == 88, "no padding");
 _Static_assert(sizeof(struct folder_record) == 24, "no padding");
 _Static_assert(sizeof(struct thread_record) == 64, "no padding");
-_Static_assert(sizeof(struct path_record) == 24, "no padding");
+_Static_assert(sizeof(struct path_record) == 16, "no padding");
 _Static_assert(sizeof(struct lost_records) == 32, "no padding");
 _Static_assert(sizeof(struct walk) == 32, "no padding");
 _Static_assert(sizeof(struct recorder) == 80 + 32 + 8 * (4 + RECORDER_ARGUMENTS + COMM_WORDS) + 4 * 8, "no padding");

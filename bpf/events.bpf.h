@@ -446,7 +446,7 @@ static __always_inline void know_thread(struct recorder *recorder)
 		return;
 	/* At the first call of the thread. */
 	if (!recorder->comm[0])
-		define_folders(recorder->call.begin_ns);
+		define_folders(0);
 	recorder->comm[0] = comm[0];
 	recorder->comm[1] = comm[1];
 }
@@ -488,7 +488,7 @@ static __always_inline void fill_path(struct path_record *record, __u32 which, c
 	record->which = which;
 	record->length = length;
 	record->thread = recorder->call.thread;
-	record->begin_ns = recorder->call.begin_ns;
+	record->number = recorder->call.number;
 	record->base = is_relative ? recorder->bases[which & 1] : 0;
 	record->pad = 0;
 }
@@ -641,15 +641,17 @@ static __always_inline __u32 note_numbers(struct recorder *recorder, const volat
 }
 
 /*
- * A call begins whose arguments are in the recorder. `file`: its first one, NULL if it has none, or if that is noted
- * later; `has`: CALL_HAS_..., CALL_IS_...
+ * A call is about to begin whose arguments are in the recorder. `file`: its first one, NULL if it has none, or if that is
+ * noted later; `has`: CALL_HAS_..., CALL_IS_... The caller sets when it began, and after this: the time that this takes
+ * is not the call's.
  */
 static __always_inline void begin_record(struct recorder *recorder, const volatile struct call_shape *shape,
-					 __u32 thread, __u32 op, __u64 now, struct file *file, __u32 fd, __u32 has)
+					 __u32 thread, __u32 op, struct file *file, __u32 fd, __u32 has)
 {
 	struct call_record *call = &recorder->call;
 
-	call->begin_ns = now;
+	/* Until then there is none in flight. */
+	call->begin_ns = 0;
 	call->op = op;
 	call->has = has | shape->has;
 	call->cpus[0] = bpf_get_smp_processor_id();
@@ -663,6 +665,7 @@ static __always_inline void begin_record(struct recorder *recorder, const volati
 	if (unlikely(shape->effect & CALL_NEEDS_ALL) && shape->path | shape->second_fd) {
 		recorder->bases[0] = 0;
 		recorder->bases[1] = 0;
+		call->number++;
 		if (shape->second_fd || has_base(recorder, shape->base) || has_base(recorder, shape->second_base))
 			note_other_files(thread);
 		if (shape->path)

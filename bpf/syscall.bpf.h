@@ -187,6 +187,7 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 	struct breakdown *breakdown;
 	struct recorder *recorder;
 	bool ends = false;
+	__u64 group;
 	__u32 fd = 0;
 
 	if (files != FILES_NONE)
@@ -236,10 +237,9 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 	}
 	if (verdict == TRACED) {
 		state = thread_of_call(point, thread);
-		frame = state ? begin(state, point, 0, 0) : NULL;
-		if (!frame)
+		if (!state)
 			return 0;
-		frame->group = group_of_call(file);
+		group = group_of_call(file);
 		recorder = config.records ? recorder_of_call(state, thread) : NULL;
 		if (config.records && recorder) {
 			__u32 has = (files != FILES_NONE ? CALL_HAS_FD : 0) | (compat ? CALL_IS_COMPAT : 0);
@@ -257,8 +257,15 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 				recorder->arguments[6] = CALL_ARG(args, from, compat, 5);
 				has |= note_numbers(recorder, shape);
 			}
-			begin_record(recorder, shape, thread, point_op(point), frame->entered_ns, file, fd, has);
+			begin_record(recorder, shape, thread, point_op(point), file, fd, has);
 		}
+		/* Only now does the call begin: what was done so far would be most of a short call's time. */
+		frame = begin(state, point, 0, 0);
+		if (!frame)
+			return 0;
+		frame->group = group;
+		if (config.records && recorder)
+			recorder->call.begin_ns = frame->entered_ns;
 		if (config.records && ends) {
 			end_call_at_once(thread);
 			return 0;

@@ -103,6 +103,8 @@ pub struct Call {
     pub rows: [u64; ROWS as usize],
     /// The paths that it was given.
     pub paths: Option<Box<Paths>>,
+    /// Which of its thread's calls with paths it is, while the paths are on their way; then 0.
+    pub number: u16,
 }
 
 impl Default for Call {
@@ -127,6 +129,7 @@ impl Default for Call {
             is_direct: false,
             rows: [0; _],
             paths: None,
+            number: 0,
         }
     }
 }

@@ -117,6 +117,7 @@ fn call(at: u64, file: u32, tid: u32) -> Call {
         is_direct: true,
         rows,
         paths: None,
+        number: 0,
     }
 }
 

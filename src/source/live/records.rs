@@ -257,11 +257,13 @@ pub struct Decoder {
     first_of_blk: usize,
     /// The process of each thread that was defined.
     processes: BTreeMap<u32, u32>,
-    /// The paths of calls that have not been returned, by the thread and the begin of the call: a thread that changes its
+    /// The paths of calls that have not been returned, by the thread and the number of the call: a thread that changes its
     /// CPU has several, since one ring is read after the other.
-    paths: BTreeMap<(u32, u64), GivenPaths>,
+    paths: BTreeMap<(u32, u16), GivenPaths>,
     /// Calls that were held back once, because their paths had not arrived.
-    waited: BTreeSet<(u32, u64)>,
+    waited: BTreeSet<(u32, u16)>,
+    /// How many paths have arrived.
+    arrived: u64,
     /// How often the rings were drained.
     drains: u64,
 }
@@ -270,8 +272,9 @@ pub struct Decoder {
 #[derive(Debug, Default)]
 struct GivenPaths {
     paths: Paths,
-    /// The drain in which the last one arrived.
+    /// The drain in which the last one arrived, and how many had arrived before it.
     drain: u64,
+    after: u64,
 }
 
 impl Decoder {
@@ -375,6 +378,7 @@ impl Decoder {
             rows,
             // Empty until give_paths(): they may be in another ring.
             paths: has(CALL_HAS_PATH).then(Box::default),
+            number: if has(CALL_HAS_PATH) { record.number } else { 0 },
         })
     }
 
@@ -382,7 +386,7 @@ impl Decoder {
     fn open_call(&self, recorder: &recorder) -> Option<Call> {
         let begun = &recorder.call;
         let call = self.as_recorded(begun, [0; _], None)?;
-        let given = self.paths.get(&(begun.thread, begun.begin_ns));
+        let given = self.paths.get(&(begun.thread, begun.number));
         let arguments = || Box::new(std::array::from_fn(|n| recorder.arguments[n + 1].cast_signed()));
         Some(Call {
             end_ns: None,
@@ -390,6 +394,7 @@ impl Decoder {
             class: None,
             arguments: is_recorded_only(call.op).then(arguments),
             paths: given.map(|given| Box::new(given.paths.clone())),
+            number: 0,
             ..call
         })
     }
@@ -500,8 +505,10 @@ impl Decoder {
         if self.paths.len() >= MOST_THREADS {
             self.paths.clear();
         }
-        let of_call = self.paths.entry((record.thread, record.begin_ns)).or_default();
+        let of_call = self.paths.entry((record.thread, record.number)).or_default();
         of_call.drain = self.drains;
+        of_call.after = self.arrived;
+        self.arrived += 1;
         match record.which {
             0 => of_call.paths.first = Some(given),
             _ => of_call.paths.second = Some(given),
@@ -522,7 +529,7 @@ impl Decoder {
         self.drains += 1;
         let mut waiting = false;
         for call in records.calls.iter_mut().filter(|call| call.paths.is_some()) {
-            let key = (call.tid, call.begin_ns);
+            let key = (call.tid, call.number);
             let given = self.paths.remove(&key).map(|given| given.paths);
             if given.is_none() && !is_last && !self.waited.contains(&key) {
                 self.waited.insert(key);
@@ -530,13 +537,14 @@ impl Decoder {
             } else {
                 self.waited.remove(&key);
                 call.paths = given.map(Box::new);
+                call.number = 0;
             }
         }
         self.forget_paths();
         if !waiting {
             return Vec::new();
         }
-        let waits = |call: &Call| self.waited.contains(&(call.tid, call.begin_ns));
+        let waits = |call: &Call| self.waited.contains(&(call.tid, call.number)) && call.paths.is_some();
         let (waiting, complete) = std::mem::take(&mut records.calls).into_iter().partition(waits);
         records.calls = complete;
         waiting
@@ -548,13 +556,13 @@ impl Decoder {
         if self.paths.len() < MANY_PATHS {
             return;
         }
-        let keys: Vec<(u32, u64)> = self.paths.keys().copied().collect();
-        for pair in keys.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
-            let is_old = |given: &GivenPaths| given.drain + 2 < self.drains;
-            if self.paths.get(&pair[0]).is_some_and(is_old) {
-                self.paths.remove(&pair[0]);
-            }
+        let mut last: BTreeMap<u32, u64> = BTreeMap::new();
+        for ((tid, _), given) in &self.paths {
+            let of_thread = last.entry(*tid).or_default();
+            *of_thread = given.after.max(*of_thread);
         }
+        self.paths
+            .retain(|(tid, _), given| given.drain + 2 >= self.drains || last.get(tid) == Some(&given.after));
     }
 }
 
@@ -805,10 +813,10 @@ mod tests {
         assert_eq!((call.tid, call.pid, call.op), (12, 11, Op::Pread64));
     }
 
-    fn path(begin_ns: u64, which: u8, name: &[u8]) -> Vec<u8> {
+    fn path(number: u16, which: u8, name: &[u8]) -> Vec<u8> {
         let mut record = path_record_few::default();
         record.path.kind = RECORD_PATH as u8;
-        (record.path.thread, record.path.begin_ns) = (12, begin_ns);
+        (record.path.thread, record.path.number) = (12, number);
         (record.path.which, record.path.length) = (which, name.len() as u16);
         record.text[..name.len()].copy_from_slice(name);
         bytes(&record)
@@ -818,11 +826,11 @@ mod tests {
     fn a_path_belongs_to_the_call_in_which_it_was_read() {
         let mut decoder = decoder();
         let mut with = call();
-        with.has = CALL_HAS_PATH as u8;
+        (with.has, with.number) = (CALL_HAS_PATH as u8, 10);
         let all = [
-            path(500, 0, b"of a call without a record\0"),
-            path(1000, 0, b"a\0"),
-            path(1000, 1, b"b\0"),
+            path(9, 0, b"of a call without a record\0"),
+            path(10, 0, b"a\0"),
+            path(10, 1, b"b\0"),
         ];
         let mut records = decoded(&mut decoder, &[&all[..], &[bytes(&with)]].concat());
         assert!(decoder.give_paths(&mut records, false).is_empty());
@@ -831,18 +839,18 @@ mod tests {
         assert_eq!(texts, ["a", "b"]);
         // The thread changes its CPU and back: the ring of one CPU has the paths of later calls, too.
         let mut next = with;
-        (with.begin_ns, next.begin_ns) = (1500, 2000);
-        let all = [path(1500, 0, b"c\0"), path(2000, 0, b"d\0"), bytes(&with), bytes(&next)];
+        (with.number, next.number) = (11, 12);
+        let all = [path(11, 0, b"c\0"), path(12, 0, b"d\0"), bytes(&with), bytes(&next)];
         let mut records = decoded(&mut decoder, &all);
         assert!(decoder.give_paths(&mut records, false).is_empty());
         assert_eq!(texts_of(&records), [Some("c"), Some("d")]);
         // It arrives in the next drain, and in none.
         for (arrives, text) in [(true, Some("e")), (false, None)] {
-            with.begin_ns += 1000;
+            with.number += 10;
             let mut records = decoded(&mut decoder, &[bytes(&with)]);
             let held = decoder.give_paths(&mut records, false);
             assert_eq!((records.calls.len(), held.len()), (0, 1));
-            let after = [path(with.begin_ns, 0, b"e\0")];
+            let after = [path(with.number, 0, b"e\0")];
             let mut records = decoded(&mut decoder, if arrives { &after } else { &[] });
             records.calls.extend(held);
             assert!(decoder.give_paths(&mut records, false).is_empty());
@@ -862,16 +870,16 @@ mod tests {
     #[test]
     fn paths_of_lost_calls_are_forgotten() {
         let mut decoder = decoder();
-        let all: Vec<_> = (1..=MANY_PATHS as u64)
-            .map(|begin_ns| path(begin_ns, 0, b"a\0"))
-            .collect();
+        // The numbers begin again.
+        let mut numbers = (0..MANY_PATHS as u16).map(|number| number.wrapping_add(u16::MAX - 5));
+        let all: Vec<_> = numbers.clone().map(|number| path(number, 0, b"a\0")).collect();
         let mut records = decoded(&mut decoder, &all);
         for _ in 0..3 {
             assert_eq!(decoder.paths.len(), MANY_PATHS);
             decoder.give_paths(&mut records, false);
         }
         let left: Vec<_> = decoder.paths.keys().collect();
-        assert_eq!(left, [&(12, MANY_PATHS as u64)], "it may be under way");
+        assert_eq!(left, [&(12, numbers.next_back().unwrap())], "it may be under way");
     }
 
     #[test]
