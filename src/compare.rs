@@ -18,7 +18,7 @@ use std::path::Path;
 use serde::de::Error;
 
 use self::lines::Lines;
-pub use self::replay::{Comparison, Measured, Recorded, TimedCalls};
+pub use self::replay::{Comparison, Measured, Recorded, Same, TimedCalls};
 use crate::analyse;
 use crate::model::ids::NOT_SPLIT;
 use crate::printable::printable;

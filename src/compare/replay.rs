@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use super::lines::Lines;
 use super::{Group, MOST, Run, report_of, run_of, sections, text};
 use crate::model::histogram;
@@ -19,7 +21,7 @@ pub enum Measured {
 }
 
 /// Calls as their caller timed them.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimedCalls {
     /// Their family in a report of the whole stack, or their operation.
     pub name: String,
@@ -29,6 +31,19 @@ pub struct TimedCalls {
     pub total_ns: u64,
     pub max_ns: u64,
     pub buckets: Vec<histogram::Bucket>,
+}
+
+/// What is the same in a recording and its replay.
+pub struct Same<'a> {
+    /// The names of the operations by which recorded ones are replayed.
+    pub renamed: &'a BTreeMap<&'a str, &'a str>,
+    /// Those of operations of which no call was replayed, so that the replay has no numbers of them.
+    pub not_made: &'a [&'a str],
+    /// The calls that were replayed, as they were recorded.
+    pub made: Vec<TimedCalls>,
+    /// How long the calls took in the recording and in the replay, from the first begin to the last end; `None`: the runs took
+    /// as long as they were measured.
+    pub spans_ns: Option<[u64; 2]>,
 }
 
 /// What a recording has.
@@ -59,28 +74,20 @@ impl Recorded {
         })
     }
 
-    /// Compares it with its replay. `renamed`: the names of the operations by which recorded ones are replayed; `not_made`: those
-    /// of operations of which no call was replayed, so that the replay has no numbers of them.
-    /// `spans_ns`: how long the calls took in the recording and in the replay, from the first begin to the last end; `None`:
-    /// the runs took as long as they were measured.
+    /// Compares it with its replay.
     ///
     /// # Errors
     /// One line: what cannot be read.
-    pub fn beside(
-        self,
-        measured: Measured,
-        renamed: &BTreeMap<&str, &str>,
-        not_made: &[&str],
-        spans_ns: Option<[u64; 2]>,
-    ) -> Result<Comparison, String> {
+    pub fn beside(self, measured: Measured, same: Same<'_>) -> Result<Comparison, String> {
         let mut recorded = self.run;
-        recorded.rename(renamed);
+        recorded.rename(same.renamed);
+        recorded.keep_made(same.made);
         let (mut replayed, of_replay) = match measured {
             Measured::Report(line) => (run_of(Lines::of(Path::new("the replay"), line.clone()))?, Some(line)),
             Measured::Calls { start, calls } => (Run::of_calls(start, calls, &recorded), None),
         };
-        replayed.leave_out(not_made);
-        if let Some([of_recording, of_replay]) = spans_ns {
+        replayed.leave_out(same.not_made);
+        if let Some([of_recording, of_replay]) = same.spans_ns {
             (recorded.duration_ns, replayed.duration_ns) = (of_recording, of_replay);
         }
         "the replay".clone_into(&mut replayed.subject);
@@ -143,6 +150,24 @@ impl Run {
         }
     }
 
+    /// Gives operations of which only some calls were replayed the numbers of those: what else was recorded has nothing to be
+    /// compared with. Families of the whole stack keep all, since the times of single calls in its rows are not known.
+    fn keep_made(&mut self, made: Vec<TimedCalls>) {
+        if self.has_stack {
+            return;
+        }
+        let mut of_made = Self::default();
+        made.into_iter()
+            .take(MOST)
+            .for_each(|timed| of_made.add_group(timed.of_syscall()));
+        for group in of_made.groups {
+            match self.groups.iter_mut().find(|all| all.name == group.name) {
+                Some(all) if all.count > group.count => *all = group,
+                _ => {}
+            }
+        }
+    }
+
     /// These system calls were not measured.
     fn leave_out(&mut self, ops: &[&str]) {
         let names: BTreeSet<String> = ops.iter().map(|op| format!("{} {op}", Layer::Syscall.name())).collect();
@@ -166,27 +191,40 @@ impl Run {
             };
         }
         for timed in calls.into_iter().take(MOST) {
-            let name = if recorded.has_stack {
-                timed.name
+            run.add_group(if recorded.has_stack {
+                timed.group()
             } else {
-                format!("{layer} {}", timed.name)
-            };
-            let bucket = |bucket: histogram::Bucket| Bucket {
-                ge_ns: bucket.ge,
-                lt_ns: bucket.lt,
-                count: bucket.count,
-            };
-            run.add_group(Group {
-                name,
-                count: timed.calls,
-                bytes: timed.bytes,
-                total_ns: timed.total_ns,
-                max_ns: timed.max_ns,
-                buckets: timed.buckets.into_iter().map(bucket).collect(),
-                ..Group::default()
+                timed.of_syscall()
             });
         }
         run
+    }
+}
+
+impl TimedCalls {
+    /// As calls that are compared.
+    fn group(self) -> Group {
+        let bucket = |bucket: histogram::Bucket| Bucket {
+            ge_ns: bucket.ge,
+            lt_ns: bucket.lt,
+            count: bucket.count,
+        };
+        Group {
+            name: self.name,
+            count: self.calls,
+            bytes: self.bytes,
+            total_ns: self.total_ns,
+            max_ns: self.max_ns,
+            buckets: self.buckets.into_iter().map(bucket).collect(),
+            ..Group::default()
+        }
+    }
+
+    /// As those of an operation of the layer `syscall`.
+    fn of_syscall(self) -> Group {
+        let mut group = self.group();
+        group.name = format!("{} {}", Layer::Syscall.name(), group.name);
+        group
     }
 }
 
@@ -243,6 +281,24 @@ mod tests {
             .map(|group| (group.name.as_str(), group.count))
             .collect();
         assert_eq!(counts, [("syscall openat2", 5), ("syscall read", 5), ("blk openat", 1)]);
+    }
+
+    #[test]
+    fn calls_that_are_not_replayed_are_not_compared() {
+        let mut run = Run {
+            groups: vec![group("syscall openat2", 5, &[]), group("syscall read", 5, &[])],
+            ..Run::default()
+        };
+        run.keep_made(vec![timed("openat2", 1), timed("openat2", 2), timed("read", 5)]);
+        let numbers: Vec<(u64, u64)> = run.groups.iter().map(|group| (group.count, group.total_ns)).collect();
+        assert_eq!(numbers, [(3, 1500), (5, 5000)]);
+        let mut stack = Run {
+            has_stack: true,
+            groups: vec![group("read", 5, &["device"])],
+            ..Run::default()
+        };
+        stack.keep_made(vec![timed("read", 1)]);
+        assert_eq!(stack.groups[0].count, 5);
     }
 
     #[test]

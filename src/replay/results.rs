@@ -81,26 +81,47 @@ pub struct Results {
     pub refused: u64,
 }
 
-/// Times of the calls of an operation, in nanoseconds.
+/// The calls of an operation that were replayed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Times {
     pub calls: u64,
-    pub recorded_ns: u64,
-    pub replayed_ns: u64,
-    /// Of the replay: bytes that were moved, the longest time, and all times.
-    pub bytes: u64,
+    pub recorded: Side,
+    pub replayed: Side,
+}
+
+/// The same calls in the recording, or in the replay. Times are in nanoseconds.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Side {
+    pub total_ns: u64,
     pub most_ns: u64,
-    pub replayed: Histogram,
+    pub times: Histogram,
+    /// Those that they read or wrote.
+    pub bytes: u64,
+}
+
+impl Side {
+    /// Adds a call that took so long. `moved`: what it returned, if it reads or writes.
+    fn record(&mut self, took_ns: u64, moved: Option<i64>) {
+        self.total_ns = self.total_ns.saturating_add(took_ns);
+        self.most_ns = self.most_ns.max(took_ns);
+        self.times.record(took_ns);
+        let bytes = moved.unwrap_or(0).max(0).unsigned_abs();
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    fn append(&mut self, other: &Self) {
+        self.total_ns = self.total_ns.saturating_add(other.total_ns);
+        self.most_ns = self.most_ns.max(other.most_ns);
+        self.times.add(&other.times);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
 }
 
 impl Times {
     fn append(&mut self, other: &Self) {
         self.calls += other.calls;
-        self.recorded_ns = self.recorded_ns.saturating_add(other.recorded_ns);
-        self.replayed_ns = self.replayed_ns.saturating_add(other.replayed_ns);
-        self.bytes = self.bytes.saturating_add(other.bytes);
-        self.most_ns = self.most_ns.max(other.most_ns);
-        self.replayed.add(&other.replayed);
+        self.recorded.append(&other.recorded);
+        self.replayed.append(&other.replayed);
     }
 }
 
@@ -114,13 +135,10 @@ impl Results {
         }
         let times = self.families.entry(action.op).or_default();
         times.calls += 1;
-        times.recorded_ns = times.recorded_ns.saturating_add(action.took_ns);
-        times.replayed_ns = times.replayed_ns.saturating_add(took_ns);
-        if action.does.reads() || action.does.writes() {
-            times.bytes = times.bytes.saturating_add(value.max(0).unsigned_abs());
-        }
-        times.most_ns = times.most_ns.max(took_ns);
-        times.replayed.record(took_ns);
+        let moves = action.does.reads() || action.does.writes();
+        let moved = |value: i64| moves.then_some(value);
+        times.recorded.record(action.took_ns, moved(action.value));
+        times.replayed.record(took_ns, moved(value));
     }
 
     /// Adds when a call began, in nanoseconds after its time.
@@ -159,6 +177,7 @@ mod tests {
     fn action(does: Does, value: i64) -> Action {
         let mut action = Action::new(Op::Read, does);
         action.value = value;
+        action.took_ns = 40;
         action
     }
 
@@ -189,7 +208,9 @@ mod tests {
         assert_eq!((all.done, all.equal, all.most_ns, all.causes), (2, 1, 7, [0, 0, 14]));
         assert_eq!(all.different[&(Op::Read, Difference::FewerBytes)], 1);
         let times = &all.families[&Op::Read];
-        assert_eq!((all.lateness.count(), times.replayed_ns), (2, 200));
-        assert_eq!((times.bytes, times.most_ns, times.replayed.count()), (15, 100, 2));
+        assert_eq!((all.lateness.count(), times.replayed.total_ns), (2, 200));
+        let Side { most_ns, bytes, .. } = times.replayed;
+        assert_eq!((bytes, most_ns, times.replayed.times.count()), (15, 100, 2));
+        assert_eq!((times.recorded.bytes, times.recorded.total_ns), (20, 80));
     }
 }

@@ -15,7 +15,7 @@ use nix::unistd::geteuid;
 use crate::args::{Only, Replay};
 use crate::catalog::{SYSCALLS, syscall_of};
 use crate::cause::Cause;
-use crate::compare::{Comparison, Measured, Recorded, TimedCalls};
+use crate::compare::{Comparison, Measured, Recorded, Same, TimedCalls};
 use crate::event::Signals;
 use crate::kernel::privileges;
 use crate::limits;
@@ -35,7 +35,7 @@ use crate::replay::load::Loaded;
 use crate::replay::order::Order;
 use crate::replay::path;
 use crate::replay::plan::Plan;
-use crate::replay::results::{Difference, Results};
+use crate::replay::results::{Difference, Results, Side};
 use crate::replay::{self, Impossible, MOST_THREADS};
 use crate::say;
 use crate::signals;
@@ -117,8 +117,8 @@ struct Done {
     report: ReplayReport,
     /// A result differs, or a call was not made.
     is_different: bool,
-    /// The calls that were made, as they were timed.
-    calls: Vec<TimedCalls>,
+    /// The calls that were made, as they were timed: in the recording, and in the replay.
+    calls: [Vec<TimedCalls>; 2],
 }
 
 impl Job<'_> {
@@ -137,7 +137,7 @@ impl Job<'_> {
             let Some(mut done) = self.replay(false, &mut || Ok(()))? else {
                 return Ok(None);
             };
-            let calls = std::mem::take(&mut done.calls);
+            let calls = std::mem::take(&mut done.calls[1]);
             (done, Measured::Calls { start, calls })
         } else {
             traced::replay(self)?
@@ -150,8 +150,13 @@ impl Job<'_> {
         let not_made = not_made(&done.report, &renamed);
         // If calls were left out on purpose, the recording had them all the time.
         let is_all = done.report.not_selected == 0;
-        let spans = is_all.then_some([done.report.recorded_ns, done.report.took_ns]);
-        let comparison = recorded.beside(measured, &renamed, &not_made, spans).map_err(failed)?;
+        let same = Same {
+            renamed: &renamed,
+            not_made: &not_made,
+            made: std::mem::take(&mut done.calls[0]),
+            spans_ns: is_all.then_some([done.report.recorded_ns, done.report.took_ns]),
+        };
+        let comparison = recorded.beside(measured, same).map_err(failed)?;
         done.report.operations.clear();
         Ok(Some((done, Some(comparison))))
     }
@@ -229,25 +234,22 @@ fn not_made<'a>(report: &'a ReplayReport, renamed: &BTreeMap<&'a str, &'a str>) 
     left_out.filter(|op| !made.contains(op)).collect()
 }
 
-/// The calls that were made, by family or operation.
-fn timed(results: &Results, by_family: bool) -> Vec<TimedCalls> {
-    let family = |op: Op| syscall_of(op)?.family;
-    let mut calls = Vec::new();
-    for (op, times) in &results.families {
-        let name = match family(*op).filter(|_| by_family) {
-            Some(family) => family.name(),
-            None => does::made_as(*op).name(),
-        };
-        calls.push(TimedCalls {
-            name: name.to_owned(),
-            calls: times.calls,
-            bytes: times.bytes,
-            total_ns: times.replayed_ns,
-            max_ns: times.most_ns,
-            buckets: times.replayed.buckets().collect(),
-        });
-    }
-    calls
+/// The calls that were made, by family or operation: as they were recorded, and as they were replayed.
+fn timed(results: &Results, by_family: bool) -> [Vec<TimedCalls>; 2] {
+    let family = |op: Op| syscall_of(op)?.family.filter(|_| by_family);
+    let name = |op: Op| family(op).map_or_else(|| does::made_as(op).name(), |family| family.name());
+    let timed = |op: Op, calls: u64, side: &Side| TimedCalls {
+        name: name(op).to_owned(),
+        calls,
+        bytes: side.bytes,
+        total_ns: side.total_ns,
+        max_ns: side.most_ns,
+        buckets: side.times.buckets().collect(),
+    };
+    let all = results.families.iter();
+    all.map(|(op, it)| (timed(*op, it.calls, &it.recorded), timed(*op, it.calls, &it.replayed)))
+        .unzip::<_, _, Vec<_>, Vec<_>>()
+        .into()
 }
 
 /// Checks that owners can be changed, if they are to be.
@@ -653,8 +655,8 @@ fn report(plan: &Plan, ran: &Ran, wanted: &Replay) -> ReplayReport {
         .map(|(op, times)| Operation {
             op: op.name().to_owned(),
             calls: times.calls,
-            recorded_ns: times.recorded_ns,
-            replayed_ns: times.replayed_ns,
+            recorded_ns: times.recorded.total_ns,
+            replayed_ns: times.replayed.total_ns,
         })
         .collect();
     operations.sort_by_key(|one| std::cmp::Reverse(one.recorded_ns));

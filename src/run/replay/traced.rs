@@ -15,7 +15,7 @@ use crate::analyse;
 use crate::args::{self, Options};
 use crate::catalog::Layer;
 use crate::cause::Cause;
-use crate::compare::Measured;
+use crate::compare::{Measured, TimedCalls};
 use crate::event::{Event, Other, Signals, wait};
 use crate::kernel;
 use crate::model::recording::Meta;
@@ -39,8 +39,12 @@ const READY: &str = "ready";
 /// What it says at its end.
 #[derive(Serialize, Deserialize)]
 enum Answer {
-    Done(Box<ReplayReport>, bool),
-    Failed { line: String, status: u8 },
+    /// The report, whether a result differs, and the calls as they were recorded.
+    Done(Box<ReplayReport>, bool, Vec<TimedCalls>),
+    Failed {
+        line: String,
+        status: u8,
+    },
 }
 
 /// Replays in another process, and traces it.
@@ -80,7 +84,10 @@ fn make_calls(job: &Job<'_>, tracer: &UnixStream) -> ! {
         let_go.map_err(|_| Cause::from("the process that traces has ended".to_owned()))
     };
     let answer = match job.replay(true, &mut ready) {
-        Ok(Some(done)) => Answer::Done(Box::new(done.report), done.is_different),
+        Ok(Some(done)) => {
+            let [recorded, _] = done.calls;
+            Answer::Done(Box::new(done.report), done.is_different, recorded)
+        }
         Ok(None) => Answer::Failed {
             line: "nothing was replayed".to_owned(),
             status: COULD_NOT_MEASURE,
@@ -135,10 +142,10 @@ fn trace(job: &Job<'_>, pid: u32, stream: UnixStream) -> Result<(Done, Measured)
     let mut after = snapshot(&mut source)?;
     after.hold_back(&before);
     let done = match serde_json::from_str(&last) {
-        Ok(Answer::Done(report, is_different)) => Done {
+        Ok(Answer::Done(report, is_different, recorded)) => Done {
             report: *report,
             is_different,
-            calls: Vec::new(),
+            calls: [recorded, Vec::new()],
         },
         _ => return Err(failure(&last)),
     };
