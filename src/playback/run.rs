@@ -280,7 +280,7 @@ impl<'p> Shared<'p> {
         unsafe { libc::unshare(libc::CLONE_FS) };
         caller.mark.aside();
         self.started.wait(0, &self.stop);
-        let mut previous: Option<(Action, u64)> = None;
+        let mut previous: Option<Previous> = None;
         let mut free_ns = now_ns();
         while let Some((part, mut waited)) = next(queue) {
             for action in &part.actions {
@@ -296,28 +296,33 @@ impl<'p> Shared<'p> {
                     since_ns: free_ns,
                     waited_until: waited.then(now_ns),
                 };
-                let target_ns = self.target_ns(action, previous.as_ref());
-                let Some(end_ns) = self.make(&mut caller, action, target_ns, &free) else {
+                let target = self.target(action, previous.as_ref());
+                let Some((end_ns, late_ns)) = self.make(&mut caller, action, target.map(|it| it.at_ns), &free) else {
                     break;
                 };
                 self.made[index].add();
-                previous = Some((*action, end_ns));
+                previous = Some(Previous {
+                    recorded_end_ns: action.begin_ns.saturating_add(action.took_ns),
+                    end_ns,
+                    owed_ns: target.map_or(0, |it| it.owed_ns) + late_ns,
+                });
                 waited = false;
                 free_ns = now_ns();
             }
         }
         self.made[index].end();
-        (caller.results, previous.map_or(0, |(_, end_ns)| end_ns))
+        (caller.results, previous.map_or(0, |previous| previous.end_ns))
     }
 
-    /// Makes a call at its time. Returns when it ended; `None`: the replay is to end.
+    /// Makes a call at its time. Returns when it ended, and how long after its time this thread began it, but for calls of others;
+    /// `None`: the replay is to end.
     fn make<'a>(
         &'a self,
         caller: &mut Caller<'a>,
         action: &Action,
         target_ns: Option<u64>,
         free: &Free,
-    ) -> Option<u64> {
+    ) -> Option<(u64, u64)> {
         let ready = caller.ready(action);
         if let Some(target_ns) = target_ns {
             self.timer.until(target_ns, &self.stop);
@@ -334,32 +339,65 @@ impl<'p> Shared<'p> {
         let end_ns = now_ns();
         caller.mark.aside();
         drop::<io::Result<Ready<'_>>>(ready);
+        let mut late_ns = 0;
         if let Some(target_ns) = target_ns {
+            let after_ns = begin_ns.saturating_sub(target_ns);
             let why = match () {
                 () if free.waited_until.is_some_and(|until_ns| until_ns > target_ns) => Why::Earlier,
                 () if free.since_ns > target_ns => Why::Busy,
                 () => Why::Timer,
             };
-            caller.results.began(begin_ns.saturating_sub(target_ns), why);
+            caller.results.began(after_ns, why);
+            late_ns = if why == Why::Earlier { 0 } else { after_ns };
         }
         caller.results.add(action, value, end_ns - begin_ns);
         self.files.release(action);
-        Some(end_ns)
+        Some((end_ns, late_ns))
     }
 
     /// When a call is to begin; `None`: at once.
-    fn target_ns(&self, action: &Action, previous: Option<&(Action, u64)>) -> Option<u64> {
+    fn target(&self, action: &Action, previous: Option<&Previous>) -> Option<Target> {
         let scaled = |ns: u64| Some((ns as f64 / self.how.speed?) as u64);
         match (self.how.timing, previous) {
-            (Timing::Think, Some((before, end_ns))) => {
-                let recorded_end = before.begin_ns.saturating_add(before.took_ns);
-                Some(end_ns + scaled(action.begin_ns.saturating_sub(recorded_end))?)
+            (Timing::Think, Some(previous)) => {
+                Some(previous.think(scaled(action.begin_ns.saturating_sub(previous.recorded_end_ns))?))
             }
-            _ => Some(
-                self.start_ns
+            _ => Some(Target {
+                at_ns: self
+                    .start_ns
                     .load(Ordering::Relaxed)
                     .saturating_add(scaled(action.begin_ns)?),
-            ),
+                owed_ns: 0,
+            }),
+        }
+    }
+}
+
+/// When a call is to begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Target {
+    at_ns: u64,
+    /// What is still to be taken off the times that follow.
+    owed_ns: u64,
+}
+
+/// The previous call of a thread.
+#[derive(Debug, Clone, Copy)]
+struct Previous {
+    /// In the recording.
+    recorded_end_ns: u64,
+    end_ns: u64,
+    /// By how much the replay's own work made the calls so far begin too late.
+    owed_ns: u64,
+}
+
+impl Previous {
+    /// When the next call begins, if the program thought for so long. What the replay itself took before its calls is taken
+    /// off: the program did not wait for it, and over many short times it would add up.
+    fn think(&self, thought_ns: u64) -> Target {
+        Target {
+            at_ns: self.end_ns.saturating_add(thought_ns.saturating_sub(self.owed_ns)),
+            owed_ns: self.owed_ns.saturating_sub(thought_ns),
         }
     }
 }
@@ -414,6 +452,23 @@ mod tests {
         assert_eq!(fed(true), ([true, false], 1));
         made[0].add();
         assert_eq!(fed(false), ([true, true], 2));
+    }
+
+    #[test]
+    fn what_a_replay_took_itself_is_taken_off_the_times_between_calls() {
+        let think = |owed_ns, thought_ns| {
+            let previous = Previous {
+                recorded_end_ns: 0,
+                end_ns: 1000,
+                owed_ns,
+            };
+            let Target { at_ns, owed_ns } = previous.think(thought_ns);
+            (at_ns, owed_ns)
+        };
+        assert_eq!(think(0, 500), (1500, 0));
+        assert_eq!(think(200, 500), (1300, 0));
+        assert_eq!(think(700, 500), (1000, 200));
+        assert_eq!(think(0, u64::MAX), (u64::MAX, 0));
     }
 
     /// A file that is opened first and used by four threads in turn, which wait for each other, and by one at the end.
