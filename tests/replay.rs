@@ -713,7 +713,7 @@ fn calls(recording: &Path, is_replay: bool) -> BTreeMap<u32, Vec<(Does, i64)>> {
     let helpers = helpers.filter(|file| file.flags & PATH != 0 || is_of_system(file));
     let helpers: std::collections::BTreeSet<u32> = helpers.map(|file| file.number).collect();
     let mut all: BTreeMap<u32, Vec<(Does, i64)>> = BTreeMap::new();
-    let mut opened: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut not_used = std::collections::BTreeSet::new();
     for call in &records.calls {
         let comm = threads.get(&call.tid).copied().unwrap_or_default();
         let tid = match comm.strip_prefix("replay-") {
@@ -734,13 +734,17 @@ fn calls(recording: &Path, is_replay: bool) -> BTreeMap<u32, Vec<(Does, i64)>> {
             what = Does::Rmdir;
         }
         if is_replay {
-            // Directories that hold a name, and the check of what was opened.
-            let is_check = what == Does::Fstat && opened.remove(&call.tid) == Some(call.files[0]);
-            if helpers.contains(&call.files[0]) || is_check {
+            // Directories that hold a name.
+            if helpers.contains(&call.files[0]) {
                 continue;
             }
             if what == Does::Open && call.value >= 0 {
-                opened.insert(call.tid, call.files[0]);
+                not_used.insert(call.files[0]);
+            }
+            // Before its first use it is looked at.
+            if what.uses_file() && not_used.remove(&call.files[0]) {
+                let look = all.get_mut(&tid).and_then(Vec::pop);
+                assert_eq!(look, Some((Does::Fstat, 0)), "before {what:?}");
             }
         }
         all.entry(tid).or_default().push((what, call.value.min(0)));
@@ -835,7 +839,8 @@ fn calls_below(prefix: &Path, folder: &str, is_replay: bool) -> Vec<(String, Str
     let logs = logs.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(name));
     let of_thread = |path: PathBuf| {
         let log = String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
-        let (mut calls, mut held, mut opened) = (Vec::new(), std::collections::BTreeSet::new(), String::new());
+        let (mut calls, mut held) = (Vec::new(), std::collections::BTreeSet::new());
+        let mut not_used = std::collections::BTreeSet::new();
         for line in log.lines() {
             let Some((what, result, arguments)) = straced(line) else {
                 continue;
@@ -857,15 +862,21 @@ fn calls_below(prefix: &Path, folder: &str, is_replay: bool) -> Vec<(String, Str
             if is_replay && what == "close" && held.remove(&first) {
                 continue;
             }
-            if is_replay && what == "stat" && first == std::mem::take(&mut opened) && !first.is_empty() {
-                continue;
+            // Before its first use it is looked at.
+            let is_used = !matches!(what, "stat" | "statx" | "statfs" | "close" | "open");
+            if is_replay && is_used && not_used.remove(&first) {
+                let look = calls.pop();
+                assert_eq!(look, Some(("stat".to_owned(), "0".to_owned())), "before {line}");
+            }
+            if what == "close" {
+                not_used.remove(&first);
             }
             // The owner is only given away if it is the replay's own.
             if is_replay && what == "chown" && calls.last().is_some_and(|(what, _)| what == "stat") {
                 calls.pop();
             }
             if what == "open" && result == "done" {
-                opened = descriptor(line.rsplit(" = ").next().unwrap());
+                not_used.insert(descriptor(line.rsplit(" = ").next().unwrap()));
             }
             calls.push((what.to_owned(), result));
         }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, Ordering};
 
 use super::confined::{Parent, Target};
 use super::data::{Memory, Source};
@@ -22,6 +22,13 @@ const MOST_BUFFERS: u32 = 1024;
 /// Direct I/O begins and ends at multiples of this on any disk.
 const DIRECT: u64 = 4096;
 
+/// Nothing looked at it yet.
+pub const UNKNOWN: u8 = 0;
+/// A regular file, a directory, or a link that was opened with `O_PATH`.
+const FILE: u8 = 1;
+/// Something else, which others put there. It is not used.
+const OTHER: u8 = 2;
+
 /// What all threads use.
 pub struct Files<'a> {
     pub plan: &'a Plan,
@@ -29,6 +36,8 @@ pub struct Files<'a> {
     pub targets: Vec<Option<Target>>,
     /// Descriptors by open file; -1: it is not open.
     pub fds: Vec<AtomicI32>,
+    /// What each is ([`UNKNOWN`], [`FILE`] or [`OTHER`]).
+    pub kinds: Vec<AtomicU8>,
     /// Uses of each open file that are left.
     pub left: Vec<AtomicU32>,
     /// The directory of the replay, and where sent data goes.
@@ -87,6 +96,30 @@ impl<'a> Files<'a> {
         }
     }
 
+    /// Looks at what an open file is, if nothing did.
+    ///
+    /// # Errors
+    /// EPERM, if it is not to be used.
+    fn admit(&self, file: u32) -> io::Result<()> {
+        let Some(kind) = self.kinds.get(file as usize) else {
+            return Ok(());
+        };
+        if kind.load(Ordering::Acquire) == UNKNOWN {
+            let found = if is_file(self.fd(file)?) { FILE } else { OTHER };
+            kind.store(found, Ordering::Release);
+        }
+        match kind.load(Ordering::Acquire) {
+            OTHER => Err(io::Error::from_raw_os_error(libc::EPERM)),
+            _ => Ok(()),
+        }
+    }
+
+    /// How many open files were not used.
+    pub fn refused(&self) -> u64 {
+        let kinds = self.kinds.iter().map(|kind| kind.load(Ordering::Acquire));
+        kinds.filter(|kind| *kind == OTHER).count() as u64
+    }
+
     /// What a call that changes the owners of this file needs; nothing, if the recorded one failed.
     fn privileged(&self, action: &Action, file: RawFd) -> io::Result<Option<Privileged>> {
         if action.value < 0 {
@@ -121,6 +154,13 @@ impl<'a> Caller<'a> {
     pub fn ready(&self, action: &Action) -> io::Result<Ready<'a>> {
         let files = self.files;
         let mut ready = Ready::default();
+        // Only now, and not when it is opened: most programs look at what they opened first, and their call would be faster
+        // than it was.
+        if action.does.uses_file() {
+            for file in [action.file, action.file2] {
+                files.admit(file)?;
+            }
+        }
         match action.does {
             Does::Close => {
                 let fd = files.fd(action.file)?;
@@ -192,11 +232,6 @@ impl<'a> Caller<'a> {
             }
             other => other?,
         };
-        self.mark.aside();
-        if !is_file(&file, flags & libc::O_PATH != 0) {
-            self.results.refused += 1;
-            return Err(io::Error::from_raw_os_error(libc::EPERM));
-        }
         if let Some(fd) = self.files.fds.get(action.file as usize) {
             use std::os::fd::IntoRawFd;
             fd.store(file.into_raw_fd(), Ordering::Release);
@@ -425,15 +460,15 @@ fn process_path(fd: RawFd) -> Vec<u8> {
     format!("/proc/self/fd/{fd}\0").into_bytes()
 }
 
-/// Whether it is a regular file or a directory; of one that is only looked at, also a link.
-fn is_file(file: &OwnedFd, is_looked_at: bool) -> bool {
+/// Whether it is a regular file, a directory or a link.
+fn is_file(fd: RawFd) -> bool {
     // SAFETY: a structure of zero bytes is valid, and the call only fills it in.
     let mode = unsafe {
         let mut state: libc::stat = std::mem::zeroed();
-        libc::fstat(file.as_raw_fd(), &raw mut state);
+        libc::fstat(fd, &raw mut state);
         state.st_mode & libc::S_IFMT
     };
-    mode == libc::S_IFREG || mode == libc::S_IFDIR || (is_looked_at && mode == libc::S_IFLNK)
+    [libc::S_IFREG, libc::S_IFDIR, libc::S_IFLNK].contains(&mode)
 }
 
 /// Reads or writes `length` bytes of this memory.

@@ -2,12 +2,12 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
 
-use super::calls::{Caller, Files, Ready};
+use super::calls::{self, Caller, Files, Ready};
 use super::confined::Roots;
 use super::data::{Data, Memory, Source};
 use super::manifest::Manifest;
@@ -55,6 +55,8 @@ pub struct Ran {
     pub results: Results,
     /// From the time of the first call to the end of the last one, in nanoseconds.
     pub took_ns: u64,
+    /// Open files that were not used, since they are neither a regular file nor a directory.
+    pub refused: u64,
     /// A signal ended it.
     pub was_ended: bool,
 }
@@ -156,6 +158,7 @@ pub fn run(
         last_ns = last_ns.max(end_ns);
     }
     ran.took_ns = last_ns - start_ns;
+    ran.refused = shared.files.refused();
     Ok(ran)
 }
 
@@ -246,6 +249,7 @@ fn files<'a>(plan: &'a Plan, roots: &Roots) -> Result<Files<'a>, Cause> {
         targets,
         left: plan.files.iter().map(|file| AtomicU32::new(file.uses)).collect(),
         fds,
+        kinds: plan.files.iter().map(|_| AtomicU8::new(calls::UNKNOWN)).collect(),
         root: roots.fd(0).unwrap_or(-1),
         nowhere,
         owners: Owners::default(),
@@ -324,13 +328,14 @@ impl<'p> Shared<'p> {
         free: &Free,
     ) -> Option<(u64, u64)> {
         let ready = caller.ready(action);
+        // Before the wait, so that the call itself is on time. Waiting is no call that is measured.
+        caller.mark.inside();
         if let Some(target_ns) = target_ns {
             self.timer.until(target_ns, &self.stop);
             if self.stop.load(Ordering::Relaxed) {
                 return None;
             }
         }
-        caller.mark.inside();
         let begin_ns = now_ns();
         let value = match &ready {
             Ok(ready) => caller.call(action, ready),
@@ -432,6 +437,7 @@ mod tests {
     use crate::replay::load::{Loaded, Selection};
     use crate::replay::order::Order;
     use crate::replay::path;
+    use crate::replay::results::Difference;
 
     #[test]
     fn a_window_is_handed_over_when_what_precedes_it_was_made() {
@@ -520,16 +526,16 @@ mod tests {
         records
     }
 
-    #[test]
-    fn calls_are_made_whatever_the_size_of_windows() {
-        let folder = std::env::temp_dir().join(format!("iosb-windows-{}", std::process::id()));
+    /// Prepares those calls in a new directory.
+    fn prepared(name: &str) -> (std::path::PathBuf, Plan, Roots) {
+        let folder = std::env::temp_dir().join(format!("iosb-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let mut loaded = Loaded::new(Selection::default());
         loaded.take(records());
         loaded.finish();
-        let again = || std::iter::once(records());
         let maps = path::Roots::default();
-        let plan = crate::replay::plan(loaded, again(), &Meta::default(), &maps, 1, Order::Files).unwrap();
+        let again = std::iter::once(records());
+        let plan = crate::replay::plan(loaded, again, &Meta::default(), &maps, 1, Order::Files).unwrap();
         assert_eq!((plan.threads.len(), plan.calls()), (5, 211));
         let roots = Roots::open(&[&folder]).unwrap();
         let preparing = Preparing {
@@ -540,19 +546,46 @@ mod tests {
             cache: Cache::Leave,
         };
         preparing.prepare(&mut |_| true).unwrap();
+        (folder, plan, roots)
+    }
+
+    /// Makes them as fast as they can be made.
+    fn ran(plan: &Plan, roots: &Roots, window: usize) -> Ran {
         let how = How {
             timing: Timing::Schedule,
             speed: None,
             data: Data::Zero,
             is_traced: false,
         };
+        let mut windows = plan.windows(std::iter::once(records())).of(window);
+        run(plan, &mut windows, roots, how, &mut || Ok(()), &mut |_| true).unwrap()
+    }
+
+    #[test]
+    fn what_is_no_file_any_more_is_opened_and_not_used() {
+        let (folder, plan, roots) = prepared("other");
+        let file = folder.join("f");
+        assert!(std::fs::remove_file(&file).is_ok());
+        nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let ran = ran(&plan, &roots, 1000);
+        std::fs::remove_dir_all(folder).unwrap();
+        // Only the open returns what it returned in the recording.
+        assert_eq!((ran.results.done, ran.results.equal, ran.refused), (211, 1, 1));
+        let failed =
+            |((_, why), calls): (&(Op, Difference), &u64)| (*why == Difference::Failed(libc::EPERM)).then_some(*calls);
+        let calls: u64 = ran.results.different.iter().filter_map(failed).sum();
+        assert_eq!(calls, 210);
+    }
+
+    #[test]
+    fn calls_are_made_whatever_the_size_of_windows() {
+        let (folder, plan, roots) = prepared("windows");
         let mut counts = BTreeSet::new();
         for size in [1, 2, 7, 1000] {
-            let mut windows = plan.windows(again()).of(size);
-            let ran = run(&plan, &mut windows, &roots, how, &mut || Ok(()), &mut |_| true).unwrap();
-            counts.insert((ran.results.done, ran.results.equal));
+            let ran = ran(&plan, &roots, size);
+            counts.insert((ran.results.done, ran.results.equal, ran.refused));
         }
         std::fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(counts, [(211, 211)].into());
+        assert_eq!(counts, [(211, 211, 0)].into());
     }
 }

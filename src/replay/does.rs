@@ -273,6 +273,12 @@ impl Does {
         )
     }
 
+    /// Whether it does more with its open file than to look at its state, or to close it.
+    #[must_use]
+    pub fn uses_file(self) -> bool {
+        self.has_file() && !matches!(self, Self::Fstat | Self::Fstatx | Self::Fstatfs | Self::Close)
+    }
+
     #[must_use]
     pub fn writes(self) -> bool {
         matches!(self, Self::Write | Self::Writev | Self::Pwrite | Self::Pwritev)

@@ -77,8 +77,6 @@ pub struct Results {
     /// Sum of the differences between the recorded and the replayed begin, without sign, in nanoseconds.
     pub direct_rounded: u64,
     pub not_direct: u64,
-    /// Files that were opened and are none: what stands under their names is not the replay's.
-    pub refused: u64,
 }
 
 /// The calls of an operation that were replayed.
@@ -166,7 +164,6 @@ impl Results {
         }
         self.direct_rounded += other.direct_rounded;
         self.not_direct += other.not_direct;
-        self.refused += other.refused;
     }
 }
 

@@ -696,7 +696,7 @@ fn report(plan: &Plan, ran: &Ran, wanted: &Replay) -> ReplayReport {
         operations,
         not_direct: results.not_direct,
         direct_rounded: results.direct_rounded,
-        refused: results.refused,
+        refused: ran.refused,
         was_ended: ran.was_ended,
     }
 }

@@ -42,7 +42,7 @@ pub struct ReplayReport {
     pub not_direct: u64,
     /// Calls of direct I/O whose offset and size were rounded to blocks.
     pub direct_rounded: u64,
-    /// Opens of what is neither a regular file nor a directory.
+    /// Open files that are neither a regular file nor a directory, and so were not used.
     pub refused: u64,
     /// A signal ended it.
     pub was_ended: bool,

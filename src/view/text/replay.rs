@@ -154,7 +154,7 @@ fn notes(report: &ReplayReport, page: &mut Page) {
         report.not_direct,
     );
     note("direct I/O rounded to blocks of 4,096 bytes", report.direct_rounded);
-    note("not opened, since it is no regular file or directory", report.refused);
+    note("not used, since it is no regular file or directory", report.refused);
     note("incomplete: calls that were lost while recording", report.lost_calls);
     if report.was_ended {
         page.line("  ended by a signal");
