@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::time::{Duration, Instant};
 
 use crate::model::abi::{PATH_ALONE, PATH_CUT, PATH_GIVEN, PATH_INSIDE, PATH_WHOLE};
 use crate::model::report::slow::{CallPath, PathKind};
@@ -73,15 +72,15 @@ pub fn name_of_process(pid: u64, began_ns: u64) -> Option<String> {
     name_in_stat(&text_of(format!("/proc/{pid}/stat")).ok()?, began_ns)
 }
 
-/// The longest time until a process is looked at again.
-const LOOKED_FOR: Duration = Duration::from_secs(60);
+/// The longest time until a process is looked at again, in nanoseconds.
+const LOOKED_FOR: u64 = 300_000_000_000;
 
 /// The names of processes, by numbers of groups. A process gets its last name soon after it began, by exec, or later and
-/// seldom: it is looked at again after as long as it had been known the last time, and at least once a minute.
+/// seldom: it is looked at again when it is twice as old as the last time, and at least every five minutes.
 #[derive(Debug, Default)]
 pub struct ProcessNames(BTreeMap<u32, KnownName>);
 
-/// A process as the kernel side recorded it: its number, its start, and its name.
+/// A process as the kernel side recorded it: its number, its start in nanoseconds since boot, and its name.
 pub type Recorded = [u64; 4];
 
 #[derive(Debug)]
@@ -90,27 +89,28 @@ struct KnownName {
     name: Option<String>,
     /// What the kernel side had recorded then.
     recorded: Recorded,
-    first: Instant,
-    looked: Instant,
+    /// When it was looked at, in nanoseconds since boot.
+    looked_ns: u64,
 }
 
 impl KnownName {
-    fn is_due(&self, recorded: Recorded, now: Instant) -> bool {
-        let known = self.looked.duration_since(self.first);
-        let is_old = now.duration_since(self.looked) >= known.min(LOOKED_FOR);
+    fn is_due(&self, recorded: Recorded, now_ns: u64) -> bool {
+        let [_, began_ns, ..] = recorded;
+        let age = self.looked_ns.saturating_sub(began_ns);
+        let is_old = now_ns.saturating_sub(self.looked_ns) >= age.min(LOOKED_FOR);
         // The kernel side records the last name when the process ends.
         recorded != self.recorded || (self.name.is_some() && is_old)
     }
 }
 
 impl ProcessNames {
-    /// The name of the process of a group; `None`: it has ended, and the recorded name is its last. `look` gets the current
-    /// one.
+    /// The name of the process of a group, at a moment in nanoseconds since boot; `None`: it has ended, and the recorded name
+    /// is its last. `look` gets the current one.
     pub fn name(
         &mut self,
         group: u32,
         recorded: Recorded,
-        now: Instant,
+        now_ns: u64,
         look: impl FnOnce() -> Option<String>,
     ) -> Option<&str> {
         use std::collections::btree_map::Entry;
@@ -118,14 +118,13 @@ impl ProcessNames {
             Entry::Vacant(entry) => entry.insert(KnownName {
                 name: look(),
                 recorded,
-                first: now,
-                looked: now,
+                looked_ns: now_ns,
             }),
             Entry::Occupied(entry) => {
                 let known = entry.into_mut();
-                if known.is_due(recorded, now) {
+                if known.is_due(recorded, now_ns) {
                     known.name = look();
-                    (known.recorded, known.looked) = (recorded, now);
+                    (known.recorded, known.looked_ns) = (recorded, now_ns);
                 }
                 known
             }
@@ -272,27 +271,33 @@ mod tests {
 
     #[test]
     fn a_process_is_looked_at_often_when_it_is_new_and_not_when_it_has_ended() {
-        let of = |comm: u64| [4711, 5, comm, 0];
+        let second = |number: u64| number * 1_000_000_000;
+        let of = |comm: u64| [4711, second(1000), comm, 0];
         let mut names = ProcessNames::default();
-        let begun = Instant::now();
         let mut looked = Vec::new();
-        for second in 0..200 {
+        for age in 1..1000 {
             let look = || {
-                looked.push(second);
-                Some(format!("at {second}"))
+                looked.push(age);
+                Some(format!("at {age}"))
             };
-            let now = begun + Duration::from_secs(second);
-            let last = names.name(2, of(1), now, look).map(str::to_owned);
+            let last = names.name(2, of(1), second(1000 + age), look).map(str::to_owned);
             assert_eq!(last, Some(format!("at {}", looked.last().unwrap())));
         }
-        assert_eq!(looked, [0, 1, 2, 4, 8, 16, 32, 64, 124, 184]);
+        assert_eq!(looked, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 812]);
         // What it was called last is recorded when it ends.
-        let now = begun + Duration::from_secs(200);
+        let now = second(2000);
         let never = || -> Option<String> { panic!("there is no need to look") };
-        assert_eq!(names.name(2, of(1), now, never), Some("at 184"));
+        assert_eq!(names.name(2, of(1), now, never), Some("at 812"));
         assert_eq!(names.name(2, of(3), now, || None), None);
         assert_eq!(names.name(2, of(3), now + LOOKED_FOR, never), None);
-        assert_eq!(names.name(3, of(1), now, || Some("other".to_owned())), Some("other"));
+        // One that was there before.
+        let old = [4712, second(1), 1, 0];
+        assert_eq!(names.name(3, old, now, || Some("other".to_owned())), Some("other"));
+        assert_eq!(names.name(3, old, now + second(299), never), Some("other"));
+        assert_eq!(
+            names.name(3, old, now + second(300), || Some("new".to_owned())),
+            Some("new")
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use nix::time::{ClockId, clock_gettime};
 
 use crate::budget::CpuTimes;
 use crate::kernel::interface::types::binned;
@@ -33,8 +34,17 @@ impl From<libbpf_rs::Error> for ReadError {
 /// The clock of the programs (`bpf_ktime_get_ns`), in nanoseconds.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
-    nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
-        .map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
+    now_ns(ClockId::CLOCK_MONOTONIC)
+}
+
+/// The clock of the starts of processes, which does not stop in sleep modes, in nanoseconds since boot.
+#[must_use]
+pub fn since_boot_ns() -> u64 {
+    now_ns(ClockId::CLOCK_BOOTTIME)
+}
+
+fn now_ns(clock: ClockId) -> u64 {
+    clock_gettime(clock).map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
 /// Reads everything that the programs have counted. `epoch` is the generation of extremes that ends; the counts may

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
 use std::sync::Arc;
-use std::time::Instant;
 
+use super::counters::since_boot_ns;
 use super::string::comm;
 use super::{op, stack};
 use crate::kernel::interface::types::{self, cell_key, family_stats, op_stats, origin_stats};
@@ -60,7 +60,7 @@ fn processes(groups: &AttachedGroups, numbered: BTreeSet<u32>) -> BTreeMap<u32, 
     const NUMBER: usize = offset_of!(types::group, number) / size_of::<u64>();
     const BEGAN: usize = offset_of!(types::group, more) / size_of::<u64>();
     const COMM: usize = offset_of!(types::group, comm) / size_of::<u64>();
-    let now = Instant::now();
+    let now = since_boot_ns();
     let mut names = groups.processes.borrow_mut();
     let numbered = numbered.into_iter().filter_map(|number| {
         let word = |word| groups.groups.word(number as usize, word);
