@@ -468,7 +468,9 @@ impl Session<Live> {
             .chain(moments)
             .flatten()
             .min();
-        let events = self.source.ready().filter(|_| is_free);
+        // A screen shows slow calls by the second, and until then their ring has room for them.
+        let is_by_second = self.live.is_some() && self.recorder.is_none();
+        let events = self.source.ready().filter(|_| is_free && !is_by_second);
         let child = watched.child.as_ref().map(|(_, pidfd)| pidfd);
         let written = self.sinks.progress().into_iter().map(|fd| (Other::Written, fd));
         let metrics = self.metrics.as_ref().map(|metrics| (Other::Metrics, metrics.ready()));
