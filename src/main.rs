@@ -18,7 +18,7 @@ const WRONG_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     #[cfg(target_env = "gnu")]
-    return_memory();
+    iostackbreakdown::sys::memory::return_large_blocks();
     let command = match args::parse(std::env::args_os()) {
         Ok(command) => command,
         Err(line) => {
@@ -79,18 +79,6 @@ fn main() -> ExitCode {
 /// The messages of libbpf and the verifier are for developers; users get a one-line error.
 fn show_libbpf(talk: Talk) {
     libbpf_rs::set_print((talk == Talk::Verbose).then_some((PrintLevel::Info, tell)));
-}
-
-/// Returns large blocks, such as the kernel's types, to the kernel when they are freed. By default malloc raises its
-/// mmap threshold once such a block is freed, and later blocks stay in the heap.
-#[cfg(target_env = "gnu")]
-fn return_memory() {
-    /// glibc's initial threshold; setting it explicitly stops it from growing.
-    const LARGE: i32 = 128 << 10;
-    // SAFETY: there is only one thread. If the library refuses, the only effect is more memory.
-    unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
-    }
 }
 
 fn tell(_: PrintLevel, line: String) {

@@ -61,6 +61,10 @@ struct Recorded {
     from_ns: u64,
 }
 
+/// What a second needs and gives back: a few MiB, as large as the tables of groups are.
+#[cfg(target_env = "gnu")]
+const KEPT: i32 = 4 << 20;
+
 impl LiveView {
     /// Takes over the terminal. `first` is a report without numbers, `start` has the counters of the start.
     ///
@@ -109,6 +113,8 @@ impl LiveView {
             true => None,
             false => Some(KeptSeconds::begin(info, start)?),
         };
+        #[cfg(target_env = "gnu")]
+        crate::sys::memory::keep_freed(KEPT);
         Ok(Self {
             model: Model::new(facts, Some(live.history_bytes)),
             console: Console::open(options.output.color)?,

@@ -4,6 +4,8 @@
 pub mod assembly;
 pub mod capabilities;
 pub mod counters;
+#[cfg(target_env = "gnu")]
+pub mod memory;
 pub mod perf;
 pub mod table;
 
