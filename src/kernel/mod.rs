@@ -127,16 +127,31 @@ impl Facts {
 /// The memory of the machine in bytes.
 #[must_use]
 pub fn memory_bytes() -> u64 {
-    // SAFETY: takes integers.
-    let values = unsafe { [libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)] };
-    let [pages, page] = values.map(|value| u64::try_from(value).unwrap_or(0));
-    pages.saturating_mul(page)
+    number_of(libc::_SC_PHYS_PAGES).saturating_mul(page_bytes())
+}
+
+/// The size of a page of memory in bytes.
+#[must_use]
+pub fn page_bytes() -> u64 {
+    number_of(libc::_SC_PAGESIZE)
+}
+
+/// What sysconf(3) says; 0: it does not.
+fn number_of(name: i32) -> u64 {
+    // SAFETY: takes an integer.
+    u64::try_from(unsafe { libc::sysconf(name) }).unwrap_or(0)
 }
 
 /// Numbers of the possible CPUs, in ascending order. `None`: not available.
 #[must_use]
 pub fn possible_cpus() -> Option<Vec<u32>> {
     numbers(&fs::read_to_string("/sys/devices/system/cpu/possible").ok()?)
+}
+
+/// Numbers of the CPUs that are in use now, in ascending order. `None`: not available.
+#[must_use]
+pub fn online_cpus() -> Option<Vec<u32>> {
+    numbers(&fs::read_to_string("/sys/devices/system/cpu/online").ok()?)
 }
 
 /// Parses a list in the kernel's format: `0-3,5`. `None`: it is malformed.

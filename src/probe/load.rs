@@ -26,7 +26,7 @@ use crate::kernel::interface::types;
 use crate::kernel::interface::{
     DIRECTIONS, EPOCH_STEP, FAMILIES, GROUP_FIRST, NO_PROCESS, ORIGINS, RECORD_KINDS, STOP_CALLS, STOP_REQUESTS, View,
 };
-use crate::kernel::{Fprobe, possible_cpus};
+use crate::kernel::{Fprobe, online_cpus, page_bytes, possible_cpus};
 use crate::sys::assembly::one_value;
 
 /// The default number of groups. Their maps take up to 28 MB.
@@ -121,17 +121,17 @@ fn size_rings(maps: &mut OpenIostackbreakdownMaps<'_>, setup: &Setup<'_>) -> lib
     maps.rings.set_max_entries(entries(cpus))?;
     maps.record_losses
         .set_max_entries(entries(cpus * RECORD_KINDS as usize))?;
-    let model = new_ring(wish)?;
+    let model = new_ring(wish.ring_of(0, None, page_bytes()))?;
     maps.rings.set_inner_map_fd(model.as_fd())?;
     Ok(Some(model))
 }
 
-fn new_ring(wish: RecordWish) -> libbpf_rs::Result<MapHandle> {
+fn new_ring(bytes: u32) -> libbpf_rs::Result<MapHandle> {
     let options = sys::bpf_map_create_opts {
         sz: size_of::<sys::bpf_map_create_opts>() as sys::size_t,
         ..Default::default()
     };
-    MapHandle::create(MapType::RingBuf, Some("iosb_records"), 0, 0, wish.ring_bytes, &options)
+    MapHandle::create(MapType::RingBuf, Some("iosb_records"), 0, 0, bytes, &options)
 }
 
 /// Creates the ring of each CPU. Returns them in the order of the CPUs' numbers.
@@ -140,8 +140,9 @@ fn new_ring(wish: RecordWish) -> libbpf_rs::Result<MapHandle> {
 /// The error of the kernel: ENOMEM if there is no memory for them.
 pub fn make_rings(skeleton: &IostackbreakdownSkel<'_>, wish: RecordWish) -> libbpf_rs::Result<Vec<MapHandle>> {
     let cpus = 0..entries(cpu_numbers()?);
+    let (online, page) = (online_cpus(), page_bytes());
     let made = cpus.map(|cpu| {
-        let ring = new_ring(wish)?;
+        let ring = new_ring(wish.ring_of(cpu, online.as_deref(), page))?;
         let descriptor = ring.as_fd().as_raw_fd().to_ne_bytes();
         skeleton
             .maps

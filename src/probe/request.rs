@@ -79,7 +79,7 @@ pub struct GroupWish {
 /// How a run records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordWish {
-    /// The size of each CPU's ring in bytes: a power of two, and a multiple of the size of a page.
+    /// The size of each CPU's ring in bytes: a power of two.
     pub ring_bytes: u32,
 }
 
@@ -88,14 +88,14 @@ const RING_BYTES: [u64; 2] = [256 << 10, 8 << 20];
 /// The default total of all rings in bytes, and the part of the machine's memory that it is at most.
 const ALL_RINGS_BYTES: u64 = 64 << 20;
 const PART_OF_MEMORY: u64 = 64;
-/// A ring has room for any record, the longest of which is a path, and has whole pages on every architecture.
+/// A ring has room for any record, the longest of which is a path.
 const SMALLEST_RING: u64 = 16 << 10;
 /// The kernel's limit is beyond this, and so is any use.
 const LARGEST_RING: u64 = 1 << 30;
 
 impl RecordWish {
     /// `total`: the size of all rings together in bytes (`--buffer`); by default 64 MiB, but at most a 64th of the
-    /// memory. `cpus`: the number of rings. `memory`: of the machine, in bytes.
+    /// memory. `cpus`: those in use. `memory`: of the machine, in bytes.
     #[must_use]
     pub fn new(total: Option<u64>, cpus: usize, memory: u64) -> Self {
         let cpus = cpus.max(1) as u64;
@@ -110,6 +110,16 @@ impl RecordWish {
         Self {
             ring_bytes: u32::try_from(ring).unwrap_or(u32::MAX / 2 + 1),
         }
+    }
+
+    /// The size of the ring of a CPU, in bytes. `online`: the CPUs in use, `None` if that is unknown. Virtual machines may have
+    /// many more than those, which have a ring in case that they are used later. `page`: of memory, in bytes.
+    #[must_use]
+    pub fn ring_of(self, cpu: u32, online: Option<&[u32]>, page: u64) -> u32 {
+        let is_used = online.is_none_or(|online| online.contains(&cpu));
+        let bytes = if is_used { self.ring_bytes } else { SMALLEST_RING as u32 };
+        // The kernel makes rings of whole pages.
+        bytes.max(u32::try_from(page).unwrap_or(0))
     }
 }
 
@@ -158,5 +168,14 @@ mod tests {
         assert_eq!(ring(Some(100 << 10), 2, 1 << 30), 32 << 10);
         assert_eq!(ring(Some(0), 0, 0), 16 << 10);
         assert_eq!(ring(Some(u64::MAX), 1, 0), 1 << 30);
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_in_use_has_a_small_ring() {
+        let wish = RecordWish { ring_bytes: 1 << 20 };
+        let rings = |online, page| [0, 5].map(|cpu| wish.ring_of(cpu, online, page));
+        assert_eq!(rings(Some(&[0, 1][..]), 4096), [1 << 20, 16 << 10]);
+        assert_eq!(rings(None, 4096), [1 << 20; 2]);
+        assert_eq!(rings(Some(&[0][..]), 64 << 10), [1 << 20, 64 << 10]);
     }
 }
