@@ -290,6 +290,7 @@ fn what_cannot_be_done_is_refused_before_anything_is_written() {
     refused(&[], 1, "is no list of what a replay made");
     let words = |words: &[&str]| scene.tool(words);
     let line = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    fs::create_dir(scene.path("closed")).unwrap();
     let root = words(&["replay", "x.iosb", "--into", "into"]);
     assert_eq!(root.status.code(), Some(2));
     assert!(line(&root).contains("--user NAME"));
@@ -298,6 +299,10 @@ fn what_cannot_be_done_is_refused_before_anything_is_written() {
         (["x.iosb", "missing", "nobody"], "cannot use 'missing'"),
         (["x.iosb", "into", "no-such-user"], "no such user"),
         (["canary", "into", "nobody"], "is no recording"),
+        (
+            ["x.iosb", "closed", "nobody"],
+            "user 65534, who makes the calls, cannot write to 'closed'",
+        ),
     ] {
         let [recording, into, user] = arguments;
         let output = words(&["replay", recording, "--into", into, "--user", user]);

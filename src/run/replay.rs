@@ -8,9 +8,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
-use nix::unistd::geteuid;
+use nix::unistd::{AccessFlags, access, geteuid};
 
 use crate::args::{Only, Replay};
 use crate::catalog::{SYSCALLS, syscall_of};
@@ -392,6 +393,17 @@ fn open_roots(wanted: &Replay) -> Result<Roots, Failure> {
                 "'{}' is the root of this machine: choose an empty directory",
                 path.display()
             )));
+        }
+        match access(*path, AccessFlags::R_OK | AccessFlags::W_OK | AccessFlags::X_OK) {
+            Err(Errno::EACCES) => {
+                return Err(failed(format!(
+                    "user {}, who makes the calls, cannot write to '{}': give it to that user (chown), or name another one \
+                     (--user)",
+                    geteuid(),
+                    path.display()
+                )));
+            }
+            other => other.map_err(|error| cannot(path, &error.into()))?,
         }
     }
     Roots::open(&paths).map_err(|(index, error)| cannot(paths[index], &error))
