@@ -374,15 +374,20 @@ static __always_inline int on_issue(const struct request_view *view)
 	return 0;
 }
 
-/* Marks the request as counted, for the second program on its end; without one, forgets it. */
-static __always_inline void mark_ended(__u64 address, __u64 rq_start_ns, const struct found_request *known, __u8 op)
+/*
+ * Notes the phase of a request whose end was seen, and its issue was not. If it has ended, that is for the second program
+ * on its end; without one, it is forgotten. Out of line, as count_aside().
+ */
+__noinline int leave_unissued(__u64 address, __u64 rq_start_ns, __u32 op, __u32 phase)
 {
-	struct request_state ended = { .op = op, .rq_start_ns = rq_start_ns, .phase = REQUEST_ENDED };
+	struct request_state state = { .op = op, .rq_start_ns = rq_start_ns, .phase = phase };
+	struct found_request known = find_request(address);
 
-	if (block.ends_have_second)
-		remember_request(address, known, &ended);
+	if (phase == REQUEST_FLUSHING || block.ends_have_second)
+		remember_request(address, &known, &state);
 	else
-		forget_request(address, known);
+		forget_request(address, &known);
+	return 0;
 }
 
 /*
@@ -484,28 +489,21 @@ __noinline int on_unissued_end(__u64 address, __u64 rq_start_ns, __u32 bytes)
 		} else {
 			return 0;
 		}
-		if (bytes && needs_flush(view.bio_flags)) {
-			struct request_state flushing = { .op = op,
-							  .rq_start_ns = rq_start_ns,
-							  .phase = REQUEST_FLUSHING };
-
-			remember_request(address, known, &flushing);
-		} else {
-			mark_ended(address, rq_start_ns, known, op);
-		}
+		leave_unissued(address, rq_start_ns, op,
+			       bytes && needs_flush(view.bio_flags) ? REQUEST_FLUSHING : REQUEST_ENDED);
 		return 0;
 	}
 	if (is_known && phase == REQUEST_FLUSHING) {
 		if (WHOLE_STACK && state->thread)
 			end_flushed(state->thread, view.queue);
-		mark_ended(address, rq_start_ns, known, op);
+		leave_unissued(address, rq_start_ns, op, REQUEST_ENDED);
 		return 0;
 	}
 	if (WHOLE_STACK && submitter)
 		end_flushed(submitter, view.queue);
 	if (is_selected) {
 		count_aside(op, ASIDE_NEVER_ISSUED);
-		mark_ended(address, rq_start_ns, known, op);
+		leave_unissued(address, rq_start_ns, op, REQUEST_ENDED);
 	} else {
 		forget_request(address, known);
 	}

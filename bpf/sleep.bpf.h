@@ -203,14 +203,18 @@ int sched_wakeup_btf(void *ctx)
 
 /*
  * A request of `thread` ends, which was issued at `issued`. Returns whether the thread sleeps. A moment of a sleep
- * belongs to the own request that ends next: as queue time before its issue, as device time after it.
+ * belongs to the own request that ends next: as queue time before its issue, as device time after it. Out of line
+ * (compat.bpf.h): many paths lead to it.
  */
-static __always_inline bool end_in_sleep(__u32 thread, __u64 issued, __u64 now)
+__noinline int end_in_sleep(__u32 thread, __u64 issued, __u64 now)
 {
-	struct sleeper *sleeper = bpf_map_lookup_elem(&sleepers, &thread);
+	struct sleeper *sleeper;
 	__u64 slept, mark;
 	__u8 one = 1;
 
+	if (!WHOLE_STACK)
+		return false;
+	sleeper = bpf_map_lookup_elem(&sleepers, &thread);
 	if (!sleeper)
 		return false;
 	slept = sleeper->slept_ns;
