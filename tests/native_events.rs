@@ -104,6 +104,35 @@ fn each_of_many_calls_is_recorded_once() {
     }
 }
 
+/// What a recording does at the first use of an open file takes longer than most calls.
+#[test]
+fn the_time_of_a_call_is_without_that_of_its_definitions() {
+    const FILES: usize = 20;
+    let _turn = turn();
+    let folder = Folder::new("events-begin");
+    let fds: Vec<i32> = (0..FILES).map(|_| open(&folder.path("data"), libc::O_RDONLY)).collect();
+    let recorded = folder.recorded(&["-T", "syscall"], |_| {
+        for fd in &fds {
+            let mut byte = 0_u8;
+            // SAFETY: the descriptor is open, and there is room for a byte.
+            assert_eq!(unsafe { libc::pread(*fd, (&raw mut byte).cast(), 1, 0) }, 1);
+        }
+    });
+    let calls = recorded.calls("pread64");
+    let first = calls.iter().filter(|call| call.fd.is_some_and(|fd| fds.contains(&fd)));
+    let defined = first.filter_map(|call| {
+        let file = recorded
+            .records
+            .files
+            .iter()
+            .find(|file| file.number == call.files[0])?;
+        Some((file.at_ns, call.begin_ns))
+    });
+    let defined: Vec<(u64, u64)> = defined.collect();
+    assert_eq!(defined.len(), FILES, "each was open before");
+    assert!(defined.iter().all(|(file, call)| file <= call), "{defined:?}");
+}
+
 #[test]
 fn what_a_small_buffer_has_no_room_for_is_lost_where_it_says() {
     let _turn = turn();
