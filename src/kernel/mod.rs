@@ -41,7 +41,7 @@ use self::preemption::Preemption;
 use crate::catalog::FileSystem;
 use crate::cause::Cause;
 use crate::model::abi::KERNEL_TYPES;
-use crate::sys::text_of;
+use crate::sys::{self, text_of};
 
 /// A kernel function, as known from BTF and kallsyms.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -127,19 +127,7 @@ impl Facts {
 /// The memory of the machine in bytes.
 #[must_use]
 pub fn memory_bytes() -> u64 {
-    number_of(libc::_SC_PHYS_PAGES).saturating_mul(page_bytes())
-}
-
-/// The size of a page of memory in bytes.
-#[must_use]
-pub fn page_bytes() -> u64 {
-    number_of(libc::_SC_PAGESIZE)
-}
-
-/// What sysconf(3) says; 0: it does not.
-fn number_of(name: i32) -> u64 {
-    // SAFETY: takes an integer.
-    u64::try_from(unsafe { libc::sysconf(name) }).unwrap_or(0)
+    sys::number_of(libc::_SC_PHYS_PAGES).saturating_mul(sys::page_bytes())
 }
 
 /// Numbers of the possible CPUs, in ascending order. `None`: not available.

@@ -104,11 +104,12 @@ impl<'a> Files<'a> {
         let Some(kind) = self.kinds.get(file as usize) else {
             return Ok(());
         };
-        if kind.load(Ordering::Acquire) == UNKNOWN {
-            let found = if is_file(self.fd(file)?) { FILE } else { OTHER };
-            kind.store(found, Ordering::Release);
+        let mut known = kind.load(Ordering::Acquire);
+        if known == UNKNOWN {
+            known = if is_file(self.fd(file)?) { FILE } else { OTHER };
+            kind.store(known, Ordering::Release);
         }
-        match kind.load(Ordering::Acquire) {
+        match known {
             OTHER => Err(io::Error::from_raw_os_error(libc::EPERM)),
             _ => Ok(()),
         }

@@ -12,13 +12,14 @@ use super::confined::Roots;
 use super::data::{Data, Memory, Source};
 use super::manifest::Manifest;
 use super::owners::Owners;
-use super::wait::{Made, Mark, Timer, now_ns};
+use super::wait::{Made, Mark, Timer};
 use crate::cause::Cause;
 use crate::replay::flags;
 use crate::replay::path::Spot;
 use crate::replay::plan::{Action, Part, Plan};
 use crate::replay::results::{Cause as Why, Results};
 use crate::replay::windows::Window;
+use crate::sys::clock::monotonic_ns;
 
 /// How often it is looked whether all threads have ended, or are to end.
 const STEP: Duration = Duration::from_millis(5);
@@ -128,7 +129,7 @@ pub fn run(
             return Err(cause);
         }
         let head_start = how.speed.map_or(0, |_| HEAD_START);
-        shared.start_ns.store(now_ns() + head_start, Ordering::Release);
+        shared.start_ns.store(monotonic_ns() + head_start, Ordering::Release);
         shared.started.add();
         let spawned = thread::Builder::new()
             .name("iosb-plan".to_owned())
@@ -285,7 +286,7 @@ impl<'p> Shared<'p> {
         caller.mark.aside();
         self.started.wait(0, &self.stop);
         let mut previous: Option<Previous> = None;
-        let mut free_ns = now_ns();
+        let mut free_ns = monotonic_ns();
         while let Some((part, mut waited)) = next(queue) {
             for action in &part.actions {
                 for edge in part.edges_of(action) {
@@ -298,7 +299,7 @@ impl<'p> Shared<'p> {
                 }
                 let free = Free {
                     since_ns: free_ns,
-                    waited_until: waited.then(now_ns),
+                    waited_until: waited.then(monotonic_ns),
                 };
                 let target = self.target(action, previous.as_ref());
                 let Some((end_ns, late_ns)) = self.make(&mut caller, action, target.map(|it| it.at_ns), &free) else {
@@ -311,7 +312,7 @@ impl<'p> Shared<'p> {
                     owed_ns: target.map_or(0, |it| it.owed_ns) + late_ns,
                 });
                 waited = false;
-                free_ns = now_ns();
+                free_ns = monotonic_ns();
             }
         }
         self.made[index].end();
@@ -336,12 +337,12 @@ impl<'p> Shared<'p> {
                 return None;
             }
         }
-        let begin_ns = now_ns();
+        let begin_ns = monotonic_ns();
         let value = match &ready {
             Ok(ready) => caller.call(action, ready),
             Err(error) => -i64::from(error.raw_os_error().unwrap_or(libc::EIO)),
         };
-        let end_ns = now_ns();
+        let end_ns = monotonic_ns();
         caller.mark.aside();
         drop::<io::Result<Ready<'_>>>(ready);
         let mut late_ns = 0;
@@ -392,7 +393,7 @@ struct Previous {
     /// In the recording.
     recorded_end_ns: u64,
     end_ns: u64,
-    /// By how much the replay's own work made the calls so far begin too late.
+    /// By how much the replay's own work, or a busy CPU, made the calls so far begin too late.
     owed_ns: u64,
 }
 

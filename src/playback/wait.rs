@@ -3,6 +3,8 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
+use crate::sys::clock::monotonic_ns;
+
 /// A thread that waits looks at least this often whether the replay is to end, in nanoseconds.
 const LOOK: u64 = 100_000_000;
 /// A sleep ends this long before its moment, in nanoseconds; the rest is spent looking at the clock.
@@ -39,17 +41,6 @@ impl Mark {
     }
 }
 
-/// Nanoseconds of `CLOCK_MONOTONIC`.
-#[must_use]
-pub fn now_ns() -> u64 {
-    // SAFETY: a structure of zero bytes is valid, and the call only fills it in.
-    unsafe {
-        let mut now: libc::timespec = std::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
-        (now.tv_sec.unsigned_abs()) * 1_000_000_000 + now.tv_nsec.unsigned_abs()
-    }
-}
-
 /// Waits for moments. Threads that look at the clock leave a CPU for the others.
 #[derive(Debug)]
 pub struct Timer {
@@ -78,13 +69,13 @@ impl Timer {
     /// Returns at a moment, or earlier if `stop` is set.
     pub fn until(&self, at_ns: u64, stop: &AtomicBool) {
         loop {
-            let now = now_ns();
+            let now = monotonic_ns();
             if now >= at_ns || stop.load(Ordering::Relaxed) {
                 return;
             }
             if at_ns - now <= SPIN {
                 if self.spinning.fetch_add(1, Ordering::Relaxed) < self.most {
-                    while now_ns() < at_ns {
+                    while monotonic_ns() < at_ns {
                         std::hint::spin_loop();
                     }
                 } else {
@@ -210,11 +201,11 @@ mod tests {
         let timer = Timer::new(2);
         let stop = AtomicBool::new(false);
         for length in [0, 10_000, 1_000_000, 3_000_000] {
-            let at = now_ns() + length;
+            let at = monotonic_ns() + length;
             timer.until(at, &stop);
-            assert!(now_ns() >= at);
+            assert!(monotonic_ns() >= at);
         }
         stop.store(true, Ordering::Relaxed);
-        timer.until(now_ns() + 10_000_000_000, &stop);
+        timer.until(monotonic_ns() + 10_000_000_000, &stop);
     }
 }

@@ -26,8 +26,9 @@ use crate::kernel::interface::types;
 use crate::kernel::interface::{
     DIRECTIONS, EPOCH_STEP, FAMILIES, GROUP_FIRST, NO_PROCESS, ORIGINS, RECORD_KINDS, STOP_CALLS, STOP_REQUESTS, View,
 };
-use crate::kernel::{Fprobe, online_cpus, page_bytes, possible_cpus};
+use crate::kernel::{Fprobe, online_cpus, possible_cpus};
 use crate::sys::assembly::one_value;
+use crate::sys::page_bytes;
 
 /// The default number of groups. Their maps take up to 28 MB.
 pub const GROUPS: u32 = 1024;

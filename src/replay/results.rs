@@ -74,8 +74,9 @@ pub struct Results {
     pub causes: [u64; 3],
     /// Times of calls: in the recording, and in the replay.
     pub families: BTreeMap<Op, Times>,
-    /// Sum of the differences between the recorded and the replayed begin, without sign, in nanoseconds.
+    /// Calls of direct I/O whose offset and size were rounded to blocks.
     pub direct_rounded: u64,
+    /// Files without `O_DIRECT`, since their file system refuses it.
     pub not_direct: u64,
 }
 

@@ -33,8 +33,7 @@ impl<T: plain::Plain + Default> Counters<T> {
     /// # Errors
     /// The kernel's error.
     pub fn pieces(table: &impl MapCore) -> impl Iterator<Item = io::Result<Self>> {
-        // SAFETY: takes an integer.
-        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(1);
+        let page = super::page_bytes().max(1) as usize;
         let mut piece = size_of::<T>();
         while !piece.is_multiple_of(page) {
             piece *= 2;

@@ -3,6 +3,7 @@
 
 pub mod assembly;
 pub mod capabilities;
+pub mod clock;
 pub mod counters;
 #[cfg(target_env = "gnu")]
 pub mod memory;
@@ -14,6 +15,19 @@ use std::io::{self, Read};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+
+/// The size of a page of memory in bytes; 0: the C library does not say.
+#[must_use]
+pub fn page_bytes() -> u64 {
+    number_of(libc::_SC_PAGESIZE)
+}
+
+/// What sysconf(3) says; 0: nothing.
+#[must_use]
+pub fn number_of(name: i32) -> u64 {
+    // SAFETY: takes an integer.
+    u64::try_from(unsafe { libc::sysconf(name) }).unwrap_or(0)
+}
 
 /// Takes ownership of a descriptor that a system call returned, or returns its error.
 ///

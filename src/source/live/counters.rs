@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use nix::time::{ClockId, clock_gettime};
 
 use crate::budget::CpuTimes;
 use crate::kernel::interface::types::binned;
@@ -12,6 +11,7 @@ use crate::model::snapshot::{OpCounters, ProbeCounts, Snapshot};
 use crate::probe::attach::{Attached, Skipped};
 use crate::probe::binned::BinnedCounters;
 use crate::probe::plan::Plan;
+use crate::sys::clock::monotonic_ns;
 
 use super::{groups, neighbours, op, stack};
 
@@ -29,22 +29,6 @@ impl From<libbpf_rs::Error> for ReadError {
     fn from(error: libbpf_rs::Error) -> Self {
         Self(error.to_string())
     }
-}
-
-/// The clock of the programs (`bpf_ktime_get_ns`), in nanoseconds.
-#[must_use]
-pub fn monotonic_ns() -> u64 {
-    now_ns(ClockId::CLOCK_MONOTONIC)
-}
-
-/// The clock of the starts of processes, which does not stop in sleep modes, in nanoseconds since boot.
-#[must_use]
-pub fn since_boot_ns() -> u64 {
-    now_ns(ClockId::CLOCK_BOOTTIME)
-}
-
-fn now_ns(clock: ClockId) -> u64 {
-    clock_gettime(clock).map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
 /// Reads everything that the programs have counted. `epoch` is the generation of extremes that ends; the counts may

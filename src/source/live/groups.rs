@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
 use std::sync::Arc;
 
-use super::counters::since_boot_ns;
 use super::string::comm;
 use super::{op, stack};
 use crate::kernel::interface::types::{self, cell_key, family_stats, op_stats, origin_stats};
@@ -17,6 +16,7 @@ use crate::model::report::slow::{CallPath, Inode};
 use crate::model::snapshot::{FamilyCounters, GroupsCounters, OpCounters, StackCounters};
 use crate::probe::attach::{AttachedGroups, GroupCounters};
 use crate::probe::plan::Plan;
+use crate::sys::clock::since_boot_ns;
 use crate::sys::counters::Counters;
 
 /// Reads all of them; see [`super::read`] for `epoch`.

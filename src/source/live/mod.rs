@@ -32,8 +32,9 @@ use super::{Item, Source, SourceError, Until};
 use self::records::RecordReader;
 use self::slow::SlowCalls;
 
-pub use self::counters::{ReadError, monotonic_ns, read, utc_offset};
+pub use self::counters::{ReadError, read, utc_offset};
 pub use self::run_info::{OfRun, describe};
+pub use crate::sys::clock::monotonic_ns;
 
 /// The programs in the kernel, and the state of reading them.
 pub struct Live {

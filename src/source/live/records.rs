@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use plain::Plain;
 
-use super::counters::{ReadError, monotonic_ns};
+use super::counters::ReadError;
 use super::slow::alone;
 use super::string::{comm, text};
 use crate::catalog::{RECORDED, syscall_of};
@@ -32,6 +32,7 @@ use crate::probe::attach::Attached;
 use crate::probe::config::recorded_shape;
 use crate::probe::records::{Frames, RecordRings};
 use crate::process;
+use crate::sys::clock::monotonic_ns;
 use crate::sys::counters::Counters;
 use crate::sys::table;
 

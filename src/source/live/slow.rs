@@ -12,8 +12,9 @@ use crate::model::events::Events;
 use crate::model::report::slow::{CallPath, Inode, LeftOut, PathKind, SlowCall, SlowRow};
 use crate::model::run_info::{RunInfo, StackInfo};
 use crate::probe::attach::Attached;
+use crate::sys::clock::monotonic_ns;
 
-use super::counters::{ReadError, monotonic_ns, utc_offset};
+use super::counters::{ReadError, utc_offset};
 use super::stack;
 use super::string::comm;
 
