@@ -12,6 +12,9 @@
 #ifndef __NEIGHBOUR_BPF_H__
 #define __NEIGHBOUR_BPF_H__
 
+/* How many ends one function call accounts. */
+#define ENDS_AT_ONCE 16
+
 volatile struct waits waits;
 
 struct {
@@ -107,32 +110,32 @@ static __always_inline __u64 later_of(__u64 a, __u64 b)
 }
 
 /*
- * Accounts the wait from `start` to `now` on a disk. `number`: of the latest end. Out of line (compat.bpf.h): the
- * verifier checks it once, and not on each path.
+ * Accounts up to ENDS_AT_ONCE ends of a disk, from the end `number` back, for a wait that began at `start` and is
+ * accounted down to `later`. Returns what it is accounted down to then; `start`: there is no more to account. Out of
+ * line (compat.bpf.h): the verifier checks its rounds once, and not once more in each round of the loop that calls it.
  */
-__noinline int account_wait(__u64 queue, __u64 number, __u64 start, __u64 now)
+__noinline __u64 account_some_ends(__u64 queue, __u64 number, __u64 start, __u64 later)
 {
-	__u64 later = now, from, to;
 	struct disk_ends *ends;
+	__u64 from, to;
 
 	if (!block.neighbours)
-		return 0;
+		return start;
 	ends = bpf_map_lookup_elem(&disk_ends, &queue);
-	if (!ends || start >= now)
-		return 0;
-	__sync_fetch_and_add(&waits.ns, now - start);
-	for (__u32 i = 0; i < ENDS_KEPT; i++) {
+	if (!ends)
+		return start;
+	for (__u32 i = 0; i < ENDS_AT_ONCE; i++) {
 		struct served *served = &ends->kept[(number - i) & (ENDS_KEPT - 1)];
 		struct neighbour *neighbour;
 		__u32 slot;
 
-		if (number == i || served->ended_ns <= start) {
-			later = start;
-			break;
-		}
+		if (number == i || served->ended_ns <= start)
+			return start;
 		/* Another CPU is writing it, or has reused it for a later end. */
-		if (served->number != number - i)
-			break;
+		if (served->number != number - i) {
+			__sync_fetch_and_add(&waits.untold_ns, later - start);
+			return start;
+		}
 		to = earlier_of(served->ended_ns, later);
 		from = earlier_of(later_of(served->from_ns, start), to);
 		later = from;
@@ -149,6 +152,19 @@ __noinline int account_wait(__u64 queue, __u64 number, __u64 start, __u64 now)
 		 */
 		later += ends->zero;
 	}
+	return later;
+}
+
+/* Accounts the wait from `start` to `now` on a disk. `number`: of the latest end. Out of line as the function above. */
+__noinline int account_wait(__u64 queue, __u64 number, __u64 start, __u64 now)
+{
+	__u64 later = now;
+
+	if (start >= now)
+		return 0;
+	__sync_fetch_and_add(&waits.ns, now - start);
+	for (__u32 i = 0; i < ENDS_KEPT && later > start; i += ENDS_AT_ONCE)
+		later = account_some_ends(queue, number - i, start, later);
 	if (later > start)
 		__sync_fetch_and_add(&waits.untold_ns, later - start);
 	return 0;

@@ -10,13 +10,16 @@ use std::time::Duration;
 
 pub const CHECKS: &[Check] = &[
     check("neighbours: two readers of one disk, auto", |guest| {
-        beside(guest, &["-T", "blk"])
+        beside(guest, ONE, &["-T", "blk"])
     }),
     check("neighbours: two readers of one disk, kprobe", |guest| {
-        beside(guest, &["-T", "blk", "--probe", "kprobe"])
+        beside(guest, ONE, &["-T", "blk", "--probe", "kprobe"])
     }),
     check("neighbours: two readers of one disk, the whole stack", |guest| {
-        beside(guest, &[])
+        beside(guest, ONE, &[])
+    }),
+    check("neighbours: many readers of one disk", |guest| {
+        beside(guest, MANY, &["-T", "blk"])
     }),
     check("neighbours: a reader that has the disk for itself", alone),
 ];
@@ -25,7 +28,26 @@ const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Che
     Check::new(name, run).when(|guest| guest.tool().is_some()).timed()
 }
 
-const DELAY: Duration = Duration::from_millis(20);
+/// The other readers, each a thread that waits for one request after another.
+#[derive(Clone, Copy)]
+struct Others {
+    threads: u64,
+    /// How long the disk takes for a request.
+    delay: Duration,
+}
+const ONE: Others = Others {
+    threads: 1,
+    delay: Duration::from_millis(20),
+};
+/// While one request waits, the disk serves so many that the programs account them in several parts (`ENDS_AT_ONCE` of
+/// bpf/neighbour.bpf.h).
+const MANY: Others = Others {
+    threads: 60,
+    delay: Duration::from_millis(5),
+};
+/// The number of ends that the programs account in one part.
+const PART: u64 = 16;
+
 const DISK: &str = "nullb0";
 const READS: u64 = 20;
 /// Before 5.12 programs have no atomic instructions with a result.
@@ -38,16 +60,12 @@ const READER: Spec = Spec {
     file: NullDisks::FIRST,
     name: "reader",
 };
-const OTHER: Spec = Spec {
-    rounds: u64::MAX,
-    name: "other",
-    ..READER
-};
 
 /// Its requests wait in a scheduler, so that the time is theirs; without one, threads wait for a free request.
-fn slow_disk(guest: &Guest) -> Result<NullDisks, String> {
-    let disk = NullDisks::slow(guest, DELAY, &[("submit_queues", "1"), ("hw_queue_depth", "1")])?;
-    set_queue(DISK, &[("scheduler", "mq-deadline")])?;
+fn slow_disk(guest: &Guest, others: Others) -> Result<NullDisks, String> {
+    let disk = NullDisks::slow(guest, others.delay, &[("submit_queues", "1"), ("hw_queue_depth", "1")])?;
+    let requests = (others.threads + 1).to_string();
+    set_queue(DISK, &[("scheduler", "mq-deadline"), ("nr_requests", &requests)])?;
     Ok(disk)
 }
 
@@ -82,27 +100,35 @@ fn are_close(a: u64, b: u64) -> bool {
     a.abs_diff(b) <= a.max(b) / 20
 }
 
-/// While one reader waits, the disk mostly serves the other one, whose requests come first.
-fn beside(guest: &Guest, options: &[&str]) -> Result<(), String> {
-    let _disk = slow_disk(guest)?;
-    let other = Workload::start(&OTHER)?;
+/// While one reader waits, the disk mostly serves the others, whose requests come first.
+fn beside(guest: &Guest, others: Others, options: &[&str]) -> Result<(), String> {
+    let _disk = slow_disk(guest, others)?;
+    let other = Workload::start(&Spec {
+        threads: others.threads,
+        rounds: u64::MAX,
+        name: "other",
+        ..READER
+    })?;
     other.go()?;
     let (neighbours, total) = reported(guest, options)?;
     if !is_told(guest, &neighbours)? {
         return Ok(());
     }
     let number = |name: &str| schema::number(&neighbours[name]);
-    let others = schema::array(&neighbours["others"]).iter();
-    let (known, unknown): (Vec<&Value>, Vec<&Value>) = others.partition(|other| other["pid"].is_u64());
+    let reported = schema::array(&neighbours["others"]).iter();
+    let (known, unknown): (Vec<&Value>, Vec<&Value>) = reported.partition(|other| other["pid"].is_u64());
     let [of_other] = known[..] else {
         return Err(format!("others than one: {neighbours}"));
     };
-    // The owner of a request that was submitted before the run is not known.
-    if unknown.iter().any(|other| schema::number(&other["requests"]) > 2) {
+    // The owner of a request that was submitted before the run is not known: one of each thread, and one that ends.
+    if unknown
+        .iter()
+        .any(|other| schema::number(&other["requests"]) > others.threads + 1)
+    {
         return Err(format!("more than were under way: {neighbours}"));
     }
     let (served, requests) = (schema::number(&of_other["ns"]), schema::number(&of_other["requests"]));
-    let one = u64::try_from(DELAY.as_nanos()).unwrap_or(u64::MAX);
+    let one = u64::try_from(others.delay.as_nanos()).unwrap_or(u64::MAX);
     let wrong = |what: &str| Err(format!("{what}: {neighbours}, of {total} ns"));
     if schema::number(&of_other["pid"]) != u64::from(other.pid) || of_other["is_kernel_thread"] != false {
         return wrong("it is not the other reader");
@@ -124,11 +150,14 @@ fn beside(guest: &Guest, options: &[&str]) -> Result<(), String> {
     if served < total / 4 {
         return wrong("the other one had less than a quarter");
     }
+    if others.threads > PART && requests < 2 * PART * READS {
+        return wrong("no wait was accounted in several parts");
+    }
     Ok(())
 }
 
 fn alone(guest: &Guest) -> Result<(), String> {
-    let _disk = slow_disk(guest)?;
+    let _disk = slow_disk(guest, ONE)?;
     let (neighbours, total) = reported(guest, &["-T", "blk"])?;
     if !is_told(guest, &neighbours)? {
         return Ok(());
