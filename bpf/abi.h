@@ -1067,7 +1067,7 @@ struct breakdown {
 	__u8 is_unchecked; /* the call's file has not been checked against the filters yet */
 	/* With config.records: */
 	__u8 fs_row; /* the last row of a file system that the call reached */
-	__u8 pad;
+	__u8 class; /* enum read_class of a call that has ended */
 };
 
 /* The state of a thread. */
