@@ -107,27 +107,48 @@ fn sleep(at_ns: u64) {
 }
 
 /// How many calls a thread has made. Each is in a cache line of its own.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(128))]
 pub struct Made {
     calls: AtomicU32,
-    /// Threads that wait for it.
-    waiting: AtomicU32,
+    /// The smallest number that a thread waits for. Calls up to it wake nobody: each thread of a process may wait for
+    /// the same call of its first one, and looking after each call would be most of what a replay does.
+    needed: AtomicU32,
+    /// How often threads were woken: what they sleep on.
+    wakes: AtomicU32,
+}
+
+impl Default for Made {
+    fn default() -> Self {
+        Self {
+            calls: AtomicU32::new(0),
+            needed: AtomicU32::new(u32::MAX),
+            wakes: AtomicU32::new(0),
+        }
+    }
 }
 
 impl Made {
     /// The thread has made another call.
     pub fn add(&self) {
-        self.calls.fetch_add(1, Ordering::SeqCst);
-        if self.waiting.load(Ordering::SeqCst) > 0 {
-            futex(&self.calls, libc::FUTEX_WAKE, i32::MAX.cast_unsigned(), None);
+        let calls = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
+        if calls > self.needed.load(Ordering::SeqCst) {
+            self.wake();
         }
     }
 
     /// The thread makes no more calls: nothing waits for it.
     pub fn end(&self) {
         self.calls.store(u32::MAX, Ordering::SeqCst);
-        futex(&self.calls, libc::FUTEX_WAKE, i32::MAX.cast_unsigned(), None);
+        self.wake();
+    }
+
+    /// Wakes all that wait. Those that wait for a later call say so again: a thread that said so before `needed` is
+    /// reset has read `wakes` before, and does not sleep once it has changed.
+    fn wake(&self) {
+        self.needed.store(u32::MAX, Ordering::SeqCst);
+        self.wakes.fetch_add(1, Ordering::SeqCst);
+        futex(&self.wakes, libc::FUTEX_WAKE, i32::MAX.cast_unsigned(), None);
     }
 
     #[must_use]
@@ -140,16 +161,14 @@ impl Made {
         if self.calls.load(Ordering::SeqCst) > number {
             return false;
         }
-        self.waiting.fetch_add(1, Ordering::SeqCst);
         loop {
-            let calls = self.calls.load(Ordering::SeqCst);
-            if calls > number || stop.load(Ordering::Relaxed) {
-                break;
+            let wakes = self.wakes.load(Ordering::SeqCst);
+            self.needed.fetch_min(number, Ordering::SeqCst);
+            if self.calls.load(Ordering::SeqCst) > number || stop.load(Ordering::Relaxed) {
+                return true;
             }
-            futex(&self.calls, libc::FUTEX_WAIT, calls, Some(LOOK));
+            futex(&self.wakes, libc::FUTEX_WAIT, wakes, Some(LOOK));
         }
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
-        true
     }
 }
 
@@ -194,6 +213,53 @@ mod tests {
         stop.store(true, Ordering::Relaxed);
         let never = Made::default();
         assert!(never.wait(0, &stop));
+    }
+
+    #[test]
+    fn calls_that_nobody_waits_for_wake_nobody() {
+        let stop = AtomicBool::new(false);
+        let made = Arc::new(Made::default());
+        let waiting: Vec<_> = [100, 200, 300]
+            .map(|number| {
+                let made = Arc::clone(&made);
+                let stop = AtomicBool::new(false);
+                std::thread::spawn(move || made.wait(number, &stop))
+            })
+            .into();
+        while made.needed.load(Ordering::SeqCst) != 100 {
+            std::thread::yield_now();
+        }
+        (0..1000).for_each(|_| made.add());
+        for thread in waiting {
+            thread.join().unwrap();
+        }
+        assert!(made.wakes.load(Ordering::SeqCst) <= 3);
+        assert!(!made.wait(999, &stop));
+    }
+
+    #[test]
+    fn threads_that_wait_for_each_other_go_on() {
+        const CALLS: u32 = 20_000;
+        let made: Arc<[Made; 2]> = Arc::default();
+        let of_other = Arc::clone(&made);
+        // Each call of one thread waits for one of the other: a wake that is missed takes LOOK.
+        let turns = move |made: &[Made; 2], own: usize| {
+            let stop = AtomicBool::new(false);
+            for number in 0..CALLS {
+                if own == 1 {
+                    made[0].wait(number, &stop);
+                }
+                made[own].add();
+                if own == 0 {
+                    made[1].wait(number, &stop);
+                }
+            }
+        };
+        let begun = monotonic_ns();
+        let other = std::thread::spawn(move || turns(&of_other, 1));
+        turns(&made, 0);
+        other.join().unwrap();
+        assert!(monotonic_ns() - begun < u64::from(CALLS) / 100 * LOOK);
     }
 
     #[test]
