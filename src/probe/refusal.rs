@@ -13,6 +13,12 @@ pub struct Refusal {
     pub why: Why,
 }
 
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on {}: refused ({})", self.hook.name(), self.of, self.why)
+    }
+}
+
 /// What it refused to attach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {

@@ -64,7 +64,7 @@ pub fn report_hooks(facts: &Facts, plan: &Plan, attached: &Attached, narrowing: 
         };
         say!("{} {name}: {line}", op.layer.name());
         for refusal in &how.refused {
-            say!("  {} on {}: refused ({})", refusal.hook.name(), refusal.of, refusal.why);
+            say!("  {refusal}");
         }
         previous = line;
     }

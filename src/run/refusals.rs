@@ -1,6 +1,6 @@
 //! Explains refusals of the kernel to the user: the missing privilege, or what to do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use nix::errno::Errno;
@@ -82,8 +82,8 @@ pub fn check_layers(measure: &Measure, plan: &Plan, attached: &Attached) -> Resu
         Some(layer) if measure.scope.is_named() || all_refused => {
             let reasons = refused.remove(&layer).unwrap_or_default();
             if measure.talk == Talk::Verbose {
-                for refusal in &reasons {
-                    say!("{} on {}: refused ({})", refusal.hook.name(), refusal.of, refusal.why);
+                for line in lines_of(&reasons) {
+                    say!("{line}");
                 }
             }
             let error = AttachError::Layer {
@@ -101,6 +101,13 @@ pub fn check_layers(measure: &Measure, plan: &Plan, attached: &Attached) -> Resu
     }
 }
 
+/// A line for each refusal. Ops that were refused in the same way have one together.
+fn lines_of(refused: &[Refusal]) -> Vec<String> {
+    let mut known = BTreeSet::new();
+    let lines = refused.iter().map(ToString::to_string);
+    lines.filter(|line| known.insert(line.clone())).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,6 +115,20 @@ mod tests {
     fn refusal(of: Refused, hook: Hook, errno: i32) -> Refusal {
         let why = io::Error::from_raw_os_error(errno).into();
         Refusal { of, hook, why }
+    }
+
+    #[test]
+    fn ops_that_were_refused_in_the_same_way_have_one_line() {
+        let of_op =
+            || [Hook::RawTracepoint, Hook::Kprobe].map(|hook| refusal(Refused::BlockEvents, hook, libc::EINVAL));
+        let refused: Vec<Refusal> = [of_op(), of_op()].concat();
+        assert_eq!(
+            lines_of(&refused),
+            [
+                "tp_btf on block events: refused (Invalid argument)",
+                "kprobe/kretprobe on block events: refused (Invalid argument)"
+            ]
+        );
     }
 
     #[test]
