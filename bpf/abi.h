@@ -427,8 +427,8 @@ struct waits {
 #define BLOCK_OP_FLUSH 2
 #define BLOCK_OP_OTHER 10
 
-/* Codes of request operations that are distinguished: REQ_OP_BITS is 8, those in use are below this. */
-#define BLOCK_CODES 64
+/* Codes of request operations: REQ_OP_BITS is 8 (include/linux/blk_types.h). */
+#define BLOCK_CODES 256
 #define BLOCK_REQUESTS 32768
 /* Slots of requests, and of bios, by a hash of the address. Reaching one needs no search in a hash map. */
 #define BLOCK_SLOTS_BITS 12

@@ -137,9 +137,7 @@ static __always_inline bool is_on_selected_disk(struct request_view *view, bool 
 
 static __always_inline __u8 block_op(__u32 flags)
 {
-	__u32 code = flags & REQ_OP_MASK;
-
-	return code < BLOCK_CODES ? block_ops[code] : BLOCK_OP_OTHER;
+	return block_ops[flags & REQ_OP_MASK];
 }
 
 static __always_inline __u32 block_index(__u8 op)
@@ -886,7 +884,7 @@ static __always_inline void stamp_bio(const struct bio_view *view, const struct 
 		state.thread = bpf_get_current_pid_tgid();
 		state.origin = origin_of_current();
 		if (WHOLE_STACK && state.origin == ORIGIN_KWORKER && state.op && view->bytes &&
-		    is_of_written((void *)address))
+		    is_of_written(as_number(address)))
 			state.origin = ORIGIN_WRITEBACK;
 		if (state.origin == ORIGIN_OWN && is_readahead(view->flags))
 			state.origin = ORIGIN_READAHEAD;

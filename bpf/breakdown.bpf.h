@@ -203,27 +203,26 @@ static __always_inline struct breakdown *enter_function(struct thread_state *sta
 __noinline int close_function(__u32 thread, __u32 key, __u32 maybe_not_open)
 {
 	struct thread_state *state = WHOLE_STACK ? find_thread(thread) : NULL;
-	__u64 differs, is_open, index = 0, last;
+	__u32 index, matches = 0;
 	struct breakdown *breakdown;
+	__u64 differs;
 
 	if (!state)
 		return 0;
 	breakdown = &state->breakdown;
-	last = breakdown->depth - 1;
 	/*
-	 * The highest open function with this key below the one entered last; 0, the system call, if there is none.
-	 * Without branches: the verifier would follow each to the end. Not unrolled: each program of a function has this
-	 * code, and a start pays for its size.
+	 * A bit for each open function with this key, without branches: the verifier would follow each to the end.
+	 * Index 0 is the system call.
 	 */
-#pragma nounroll
-	for (__u64 i = 1; i < OPEN_FUNCTIONS; i++) {
-		/* The compiler would make comparisons of these. */
+#pragma unroll
+	for (int i = 1; i < OPEN_FUNCTIONS; i++) {
 		differs = breakdown->open[i].key ^ key;
+		/* The compiler would make a comparison of it. */
 		barrier_var(differs);
-		is_open = (differs - 1) >> 63 & (i - last) >> 63;
-		barrier_var(is_open);
-		index += (i - index) * is_open;
+		matches |= (differs - 1) >> 63 << i;
 	}
+	/* The highest one below the function that was entered last; 0 if there is none. */
+	index = top_bit(matches & ((1u << ((breakdown->depth - 1) & (OPEN_FUNCTIONS - 1))) - 1));
 	if (index) {
 		count_unbalanced(breakdown, UNBALANCED_ENTRY, breakdown->depth - 1 - index);
 		breakdown->depth = index;

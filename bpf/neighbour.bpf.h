@@ -49,14 +49,19 @@ struct {
 	__type(value, struct disk_ends);
 } no_ends SEC(".maps");
 
-/* The index of the current process. Its name is the current one of its first thread. */
-static __always_inline __u32 neighbour_of_current(bool is_kernel)
+/*
+ * The index of the current process. Its name is the current one of its first thread. Out of line (compat.bpf.h): many
+ * paths lead to it.
+ */
+__noinline __u32 neighbour_of_current(__u32 is_kernel)
 {
 	struct task_struct *task = (void *)bpf_get_current_task(), *leader;
 	__u32 tgid = bpf_get_current_pid_tgid() >> 32, slot;
 	struct neighbour *neighbour;
 	__u32 *known;
 
+	if (!block.neighbours)
+		return NEIGHBOUR_REST;
 	known = bpf_map_lookup_elem(&neighbour_slots, &tgid);
 	if (known) {
 		slot = *known;

@@ -305,11 +305,14 @@ static __always_inline void note_write(struct file *file)
 		bpf_map_update_elem(&written, &mapping, &one, BPF_ANY);
 }
 
-/* Whether the first page of a bio belongs to a file in `written`. */
-static __always_inline bool is_of_written(const struct bio *bio)
+/* Whether the first page of a bio belongs to a file in `written`. Out of line (compat.bpf.h): many paths lead to it. */
+__noinline int is_of_written(__u64 bio)
 {
-	__u64 mapping = (__u64)mapping_of_bio(bio);
+	__u64 mapping;
 
+	if (!WHOLE_STACK)
+		return false;
+	mapping = (__u64)mapping_of_bio((void *)bio);
 	return mapping && bpf_map_lookup_elem(&written, &mapping);
 }
 
