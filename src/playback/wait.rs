@@ -111,7 +111,7 @@ fn sleep(at_ns: u64) {
 #[repr(align(128))]
 pub struct Made {
     calls: AtomicU32,
-    /// The smallest number that a thread waits for. Calls up to it wake nobody: each thread of a process may wait for
+    /// The smallest number that a thread waits for. Calls up to it wake no thread: each thread of a process may wait for
     /// the same call of its first one, and looking after each call would be most of what a replay does.
     needed: AtomicU32,
     /// How often threads were woken: what they sleep on.
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_nobody_waits_for_wake_nobody() {
+    fn calls_that_no_thread_waits_for_wake_none() {
         let stop = AtomicBool::new(false);
         let made = Arc::new(Made::default());
         let waiting: Vec<_> = [100, 200, 300]

@@ -9,6 +9,7 @@
 //! once.
 
 use crate::guest::{Output, Running, wait_for};
+use iostackbreakdown::sys::page_bytes;
 use nix::sys::signal::{SigSet, Signal};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -387,7 +388,9 @@ const FLUSHED: &[Step] = &[
 const SPLICE_READ: &[(&str, &str)] = &[(EXT4, "splice_read")];
 const SPLICE_WRITE: &[(&str, &str)] = &[(EXT4, "splice_write")];
 const COPY: &[(&str, &str)] = &[(EXT4, "splice_read"), (EXT4, "splice_write")];
-/// Three pages modified through a mapping, and synced by msync.
+/// The numbers of the pages that are modified through a mapping. Those of 16 KiB are in the shared file as well.
+pub const MAPPED_PAGES: [i64; 3] = [0, 1, 3];
+/// These pages modified, and synced by msync.
 const MAPPED: &[(&str, &str)] = &[
     (EXT4, "fault"),
     (EXT4, "fault"),
@@ -416,14 +419,15 @@ const SPLICES: &[Step] = &[
 
 const MAPPINGS: &[Step] = &[step(3, "msync", MAPPED, Status(0), |h| {
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-    let length = 8 * BLOCK;
+    let page = page_bytes() as i64;
+    let length = 4 * page;
     let place = must(sys(
         libc::SYS_mmap,
         &[0, length, protection.into(), flags.into(), h.file, 0],
     ));
-    for page in [0, 3, 6] {
+    for number in MAPPED_PAGES {
         // SAFETY: within the mapping.
-        unsafe { ((place + page * BLOCK) as *mut u8).write_volatile(b'm') };
+        unsafe { ((place + number * page) as *mut u8).write_volatile(b'm') };
     }
     let reported = sys(libc::SYS_msync, &[place, length, libc::MS_SYNC.into()]);
     reported + sys(libc::SYS_munmap, &[place, length])

@@ -12,12 +12,13 @@ use crate::async_io::{BLOCK, BLOCKS};
 use crate::guest::{Check, Guest, Running, run, wait_for};
 use crate::records::positions::Positions;
 use crate::records::{Made, Recorded, numbered, open};
-use crate::workload::{Spec, Workload, prepare};
+use crate::workload::{MAPPED_PAGES, Spec, Workload, prepare};
 use iostackbreakdown::catalog::{COMPAT, Layer, RECORDED_OPS};
 use iostackbreakdown::model::abi::{ROW_JOURNAL, ROW_LOCK, ROW_QUEUE, ROW_RUN_QUEUE, ROWS};
 use iostackbreakdown::model::ids::Op;
 use iostackbreakdown::model::record::{AsyncCall, Call, Fault, Kind, Sleep};
 use iostackbreakdown::probe::plan::function_name;
+use iostackbreakdown::sys::page_bytes;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
 
@@ -445,7 +446,6 @@ fn asynchronous(guest: &Guest, arguments: &[&str]) -> Result<(), String> {
 
 /// Each page fault that is counted is recorded, with its file and the page.
 fn faults(guest: &Guest, arguments: &[&str]) -> Result<(), String> {
-    const PAGE: u64 = 4096;
     const SPEC: Spec = Spec {
         set: "ways",
         threads: 2,
@@ -455,7 +455,7 @@ fn faults(guest: &Guest, arguments: &[&str]) -> Result<(), String> {
     };
     /// Of each mapping, of which a thread makes so many in each round.
     const MAPPINGS: u64 = 3;
-    const PAGES: [u64; 3] = [0, 3, 6];
+    let page = page_bytes();
     prepare(FILE)?;
     let workload = Workload::start(&SPEC)?;
     let mut finished = Ok(());
@@ -472,8 +472,10 @@ fn faults(guest: &Guest, arguments: &[&str]) -> Result<(), String> {
     let is_right = |fault: &Fault| {
         fault.pid == pid
             && recorded.path(fault.file) == Some(FILE)
-            && PAGES.contains(&(fault.offset / PAGE))
-            && fault.offset.is_multiple_of(PAGE)
+            && MAPPED_PAGES
+                .iter()
+                .any(|number| number.cast_unsigned() == fault.offset / page)
+            && fault.offset.is_multiple_of(page)
             && (fault.is_write, fault.errno, fault.layer) == (true, 0, Layer::Ext4)
             && fault.begin_ns <= fault.end_ns
     };
@@ -481,7 +483,7 @@ fn faults(guest: &Guest, arguments: &[&str]) -> Result<(), String> {
         return Err(format!("{wrong:?} of {:?}", recorded.path(wrong.file)));
     }
     // A fault that has to wait for its page is called again.
-    let least = PAGES.len() as u64 * MAPPINGS * SPEC.threads * SPEC.rounds;
+    let least = MAPPED_PAGES.len() as u64 * MAPPINGS * SPEC.threads * SPEC.rounds;
     let counted = recorded.counted.get(&(Layer::Ext4, "fault"));
     let number = faults.len() as u64;
     let is_counted = counted.is_none_or(|counted| *counted == u128::from(number));

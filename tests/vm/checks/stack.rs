@@ -13,6 +13,7 @@ use crate::scene::BLOCK;
 use crate::schema;
 use crate::workload::{BLK, EXT4, SYSCALL, Spec, VFS, Workload, prepare};
 use iostackbreakdown::catalog::Layer;
+use iostackbreakdown::sys::page_bytes;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Read;
@@ -999,7 +1000,8 @@ impl Places {
         for module in ["overlay", "btrfs"] {
             modules.push(guest.load(module, "")?);
         }
-        let has_f2fs = guest.has_module("f2fs");
+        // Its blocks of 4 KiB have to be pages.
+        let has_f2fs = guest.has_module("f2fs") && page_bytes() == 4096;
         if has_f2fs {
             modules.push(guest.load("crc32_generic", "")?);
             modules.push(guest.load("f2fs", "")?);
