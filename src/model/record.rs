@@ -170,7 +170,7 @@ pub struct Request {
     pub disk: [u32; 2],
     /// The partition; the same as `disk` if there is none.
     pub partition: [u32; 2],
-    /// First sector of 512 bytes, counted from the start of the disk.
+    /// First sector of 512 bytes, counted from the start of the disk; 0 of a request without data, such as a flush.
     pub sector: u64,
     pub bytes: u64,
     /// An op of the layer `blk`.

@@ -452,7 +452,7 @@ impl Decoder {
             } else {
                 numbers(record.partition)
             },
-            sector: record.sector,
+            sector: sector_of(record.sector),
             bytes: record.bytes.into(),
             op: (layer == Layer::Blk).then_some(op)?,
             flags: record.cmd_flags,
@@ -674,6 +674,12 @@ fn split_owners(op: Op, extra: u64, size: Option<u64>) -> (u64, Option<u64>) {
         (Op::Chown | Op::Lchown | Op::Fchown | Op::Fchownat, Some(group)) => (owners(extra as u32, group as u32), None),
         _ => (extra, size),
     }
+}
+
+/// The sector of a request. One without, such as a flush, has the highest number (`blk_rq_init()`, block/blk-mq.c), and 0
+/// here, as in the kernel's own traces (`blk_rq_trace_sector()`, include/linux/blktrace_api.h).
+fn sector_of(sector: u64) -> u64 {
+    if sector == u64::MAX { 0 } else { sector }
 }
 
 #[cfg(test)]
@@ -904,6 +910,7 @@ mod tests {
             issued_ns: 5,
             flags: (REQUEST_SYNC | REQUEST_FUA) as u8,
             disk: 8 << 20,
+            sector: u64::MAX,
             ..request_record::default()
         };
         let mut decoder = decoder();
@@ -917,6 +924,7 @@ mod tests {
         let request = &records.requests[0];
         assert_eq!((request.disk, request.partition, request.pid), ([8, 0], [8, 0], 11));
         assert_eq!((request.submitted_ns, request.issued_ns), (None, Some(5)));
+        assert_eq!(request.sector, 0);
         let flags = [request.is_sync, request.is_fua, request.is_meta, request.is_preflush];
         assert_eq!(flags, [true, true, false, false]);
     }
