@@ -217,24 +217,17 @@ mod tests {
 
     #[test]
     fn calls_that_no_thread_waits_for_wake_none() {
-        let stop = AtomicBool::new(false);
-        let made = Arc::new(Made::default());
-        let waiting: Vec<_> = [100, 200, 300]
-            .map(|number| {
-                let made = Arc::clone(&made);
-                let stop = AtomicBool::new(false);
-                std::thread::spawn(move || made.wait(number, &stop))
-            })
-            .into();
-        while made.needed.load(Ordering::SeqCst) != 100 {
-            std::thread::yield_now();
-        }
-        (0..1000).for_each(|_| made.add());
-        for thread in waiting {
-            thread.join().unwrap();
-        }
-        assert!(made.wakes.load(Ordering::SeqCst) <= 3);
-        assert!(!made.wait(999, &stop));
+        let made = Made::default();
+        let wakes_after = |calls| {
+            (0..calls).for_each(|_| made.add());
+            made.wakes.load(Ordering::SeqCst)
+        };
+        assert_eq!(wakes_after(100), 0);
+        // As a thread does before it sleeps.
+        made.needed.fetch_min(150, Ordering::SeqCst);
+        assert_eq!(wakes_after(50), 0);
+        assert_eq!(wakes_after(1), 1);
+        assert_eq!(wakes_after(100), 1);
     }
 
     #[test]
