@@ -1065,8 +1065,7 @@ struct breakdown {
 	__u32 group; /* of `--by` */
 	__u8 has_waited; /* rows from ROW_QUEUE on may be non-zero */
 	__u8 is_unchecked; /* the call's file has not been checked against the filters yet */
-	/* With config.records: */
-	__u8 fs_row; /* the last row of a file system that the call reached */
+	__u8 fs_row; /* with config.records: the last row of a file system that the call reached */
 	__u8 class; /* enum read_class of a call that has ended */
 };
 

@@ -115,8 +115,8 @@ fn beside(guest: &Guest, others: Others, options: &[&str]) -> Result<(), String>
         return Ok(());
     }
     let number = |name: &str| schema::number(&neighbours[name]);
-    let reported = schema::array(&neighbours["others"]).iter();
-    let (known, unknown): (Vec<&Value>, Vec<&Value>) = reported.partition(|other| other["pid"].is_u64());
+    let processes = schema::array(&neighbours["others"]).iter();
+    let (known, unknown): (Vec<&Value>, Vec<&Value>) = processes.partition(|other| other["pid"].is_u64());
     let [of_other] = known[..] else {
         return Err(format!("others than one: {neighbours}"));
     };
