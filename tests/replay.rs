@@ -852,7 +852,9 @@ fn calls_below(prefix: &Path, folder: &str, is_replay: bool) -> Vec<(String, Str
             };
             let descriptor = |text: &str| text.split('<').next().unwrap_or_default().trim().to_owned();
             let is_relative = arguments.starts_with('"') && !arguments.starts_with("\"/");
-            let is_below = [folder, "/proc/self/fd/"].iter().any(|path| arguments.contains(path));
+            let is_below = [folder, "/proc/thread-self/fd/"]
+                .iter()
+                .any(|path| arguments.contains(path));
             // Open files have no other descriptors in a replay, and directories of threads are changed without paths.
             let is_left_out =
                 matches!(what, "chdir" | "fchdir" | "dup") || what == "fcntl" && !arguments.contains("F_SETFL");

@@ -458,7 +458,7 @@ fn mode(action: &Action) -> u32 {
 
 /// A path that leads to an open file itself, whatever its name is now.
 fn process_path(fd: RawFd) -> Vec<u8> {
-    format!("/proc/self/fd/{fd}\0").into_bytes()
+    format!("/proc/thread-self/fd/{fd}\0").into_bytes()
 }
 
 /// Whether it is a regular file, a directory or a link.

@@ -107,12 +107,14 @@ pub fn run(
     let ended: Result<Vec<(Results, u64)>, Cause> = thread::scope(|scope| {
         let mut feeder = Feeder::new(windows, &shared.made);
         let mut running = Vec::with_capacity(callers.len());
+        let (preparing, prepared) = channel();
         for (index, caller) in callers.into_iter().enumerate() {
             let queue = feeder.queue();
+            let preparing = preparing.clone();
             let spawned = thread::Builder::new()
                 .stack_size(STACK)
                 .name(format!("replay-{}", plan.threads[index].tid))
-                .spawn_scoped(scope, move || shared.thread(index, caller, &queue));
+                .spawn_scoped(scope, move || shared.thread(index, caller, &queue, preparing));
             match spawned {
                 Ok(thread) => running.push(thread),
                 Err(error) => {
@@ -120,6 +122,13 @@ pub fn run(
                     return Err(cannot(error));
                 }
             }
+        }
+        drop(preparing);
+        // It fails when each thread has prepared itself. Before, none gets copies of the descriptors of others.
+        let _: Result<(), _> = prepared.recv();
+        if let Err(cause) = open_found(plan, &shared.files) {
+            shared.stop.store(true, Ordering::Relaxed);
+            return Err(cause);
         }
         // A replay of few calls is not disturbed by making its plan.
         feeder.feed(&shared.stop);
@@ -213,16 +222,31 @@ fn cannot(error: io::Error) -> Cause {
     Cause::of("cannot start the threads of the replay", &error)
 }
 
-/// Opens what was open before the recording.
+/// The files of a plan. None is open.
 fn files<'a>(plan: &'a Plan, roots: &Roots) -> Result<Files<'a>, Cause> {
     // No call reaches the list of what the replay made.
     let target = |spot: &Spot| (!Manifest::is_own(spot)).then(|| roots.target(spot)).flatten();
-    let targets: Vec<_> = plan.spots.iter().map(target).collect();
-    let mut fds = Vec::with_capacity(plan.files.len());
-    for file in &plan.files {
-        let target = targets.get(file.spot as usize).and_then(Option::as_ref);
+    let nowhere = std::fs::OpenOptions::new().write(true).open("/dev/null");
+    let nowhere: OwnedFd = nowhere
+        .map_err(|error| Cause::of("cannot open /dev/null", &error))?
+        .into();
+    Ok(Files {
+        plan,
+        targets: plan.spots.iter().map(target).collect(),
+        left: plan.files.iter().map(|file| AtomicU32::new(file.uses)).collect(),
+        fds: plan.files.iter().map(|_| AtomicI32::new(-1)).collect(),
+        kinds: plan.files.iter().map(|_| AtomicU8::new(calls::UNKNOWN)).collect(),
+        root: roots.fd(0).unwrap_or(-1),
+        nowhere,
+        owners: Owners::default(),
+    })
+}
+
+/// Opens what was open before the recording.
+fn open_found(plan: &Plan, files: &Files<'_>) -> Result<(), Cause> {
+    for (file, fd) in plan.files.iter().zip(&files.fds) {
+        let target = files.targets.get(file.spot as usize).and_then(Option::as_ref);
         let (Some(found), Some(target)) = (&file.found, target) else {
-            fds.push(AtomicI32::new(-1));
             continue;
         };
         let flags = flags::of_machine(found.flags, std::env::consts::ARCH).cast_signed() | libc::O_NONBLOCK;
@@ -239,22 +263,9 @@ fn files<'a>(plan: &'a Plan, roots: &Roots) -> Result<Files<'a>, Cause> {
         })?;
         // SAFETY: the descriptor is open.
         unsafe { libc::lseek64(opened.as_raw_fd(), found.position.cast_signed(), libc::SEEK_SET) };
-        fds.push(AtomicI32::new(opened.into_raw_fd()));
+        fd.store(opened.into_raw_fd(), Ordering::Release);
     }
-    let nowhere = std::fs::OpenOptions::new().write(true).open("/dev/null");
-    let nowhere: OwnedFd = nowhere
-        .map_err(|error| Cause::of("cannot open /dev/null", &error))?
-        .into();
-    Ok(Files {
-        plan,
-        targets,
-        left: plan.files.iter().map(|file| AtomicU32::new(file.uses)).collect(),
-        fds,
-        kinds: plan.files.iter().map(|_| AtomicU8::new(calls::UNKNOWN)).collect(),
-        root: roots.fd(0).unwrap_or(-1),
-        nowhere,
-        owners: Owners::default(),
-    })
+    Ok(())
 }
 
 impl<'p> Shared<'p> {
@@ -277,13 +288,27 @@ impl<'p> Shared<'p> {
         Ok(callers)
     }
 
-    /// Makes the calls of a thread. Returns what they returned, and when the last one ended.
-    fn thread<'a>(&'a self, index: usize, mut caller: Caller<'a>, queue: &Receiver<Part>) -> (Results, u64) {
+    /// Makes the calls of a thread. `preparing` is dropped when it is ready for them. Returns what they returned, and when the
+    /// last one ended.
+    fn thread<'a>(
+        &'a self,
+        index: usize,
+        mut caller: Caller<'a>,
+        queue: &Receiver<Part>,
+        preparing: Sender<()>,
+    ) -> (Results, u64) {
         Timer::prepare_thread();
-        // SAFETY: it only separates the working directory of this thread from those of the others. If it cannot, relative
-        // paths are not used either.
-        unsafe { libc::unshare(libc::CLONE_FS) };
+        // A descriptor of several threads takes longer to use than one of a program with a single thread.
+        let descriptors = if self.files.plan.threads[index].is_alone {
+            libc::CLONE_FILES
+        } else {
+            0
+        };
+        // SAFETY: it only separates the working directory of this thread from those of the others, and its descriptors, if
+        // only it uses them. If it cannot, they are shared: relative paths are not used, and descriptors differ.
+        unsafe { libc::unshare(libc::CLONE_FS | descriptors) };
         caller.mark.aside();
+        drop(preparing);
         self.started.wait(0, &self.stop);
         let mut previous: Option<Previous> = None;
         let mut free_ns = monotonic_ns();
@@ -527,17 +552,16 @@ mod tests {
         records
     }
 
-    /// Prepares those calls in a new directory.
-    fn prepared(name: &str) -> (std::path::PathBuf, Plan, Roots) {
+    /// Prepares calls in a new directory.
+    fn prepared(name: &str, records: &Records) -> (std::path::PathBuf, Plan, Roots) {
         let folder = std::env::temp_dir().join(format!("iosb-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let mut loaded = Loaded::new(Selection::default());
-        loaded.take(records());
+        loaded.take(records.clone());
         loaded.finish();
         let maps = path::Roots::default();
-        let again = std::iter::once(records());
+        let again = std::iter::once(records.clone());
         let plan = crate::replay::plan(loaded, again, &Meta::default(), &maps, 1, Order::Files).unwrap();
-        assert_eq!((plan.threads.len(), plan.calls()), (5, 211));
         let roots = Roots::open(&[&folder]).unwrap();
         let preparing = Preparing {
             plan: &plan,
@@ -564,7 +588,7 @@ mod tests {
 
     #[test]
     fn what_is_no_file_any_more_is_opened_and_not_used() {
-        let (folder, plan, roots) = prepared("other");
+        let (folder, plan, roots) = prepared("other", &records());
         let file = folder.join("f");
         assert!(std::fs::remove_file(&file).is_ok());
         nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -580,7 +604,8 @@ mod tests {
 
     #[test]
     fn calls_are_made_whatever_the_size_of_windows() {
-        let (folder, plan, roots) = prepared("windows");
+        let (folder, plan, roots) = prepared("windows", &records());
+        assert_eq!((plan.threads.len(), plan.calls()), (5, 211));
         let mut counts = BTreeSet::new();
         for size in [1, 2, 7, 1000] {
             let ran = ran(&plan, &roots, size);
@@ -588,5 +613,48 @@ mod tests {
         }
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(counts, [(211, 211, 0)].into());
+    }
+
+    /// Whether this thread's process has the file open, and whether any of its threads has, while a thread with this number
+    /// makes the second call on the file that thread 1 opened.
+    fn while_open(second: u32) -> (bool, bool) {
+        let mut records = records();
+        records.calls.truncate(2);
+        let call = &mut records.calls[1];
+        call.tid = second;
+        (call.begin_ns, call.end_ns) = (500_000_000, Some(500_000_100));
+        let (folder, plan, roots) = prepared(&format!("alone-{second}"), &records);
+        let how = How {
+            timing: Timing::Schedule,
+            speed: Some(1.0),
+            data: Data::Zero,
+            is_traced: false,
+        };
+        let file = folder.join("f");
+        let has = |thread: &std::path::Path| {
+            let fds = thread.join("fd").read_dir().into_iter().flatten().flatten();
+            fds.filter_map(|fd| fd.path().read_link().ok()).any(|path| path == file)
+        };
+        let mut seen = (false, false);
+        let mut watch = |_: u64| {
+            seen.0 |= has(std::path::Path::new("/proc/thread-self"));
+            let threads = std::path::Path::new("/proc/self/task").read_dir();
+            seen.1 |= threads
+                .into_iter()
+                .flatten()
+                .flatten()
+                .any(|thread| has(&thread.path()));
+            !seen.1
+        };
+        let mut windows = plan.windows(std::iter::once(records));
+        run(&plan, &mut windows, &roots, how, &mut || Ok(()), &mut watch).unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+        seen
+    }
+
+    #[test]
+    fn a_thread_that_is_alone_has_descriptors_of_its_own() {
+        assert_eq!(while_open(1), (false, true));
+        assert_eq!(while_open(2), (true, true));
     }
 }

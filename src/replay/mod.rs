@@ -24,7 +24,7 @@ pub mod working;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use self::does::Does;
 use self::load::{Loaded, Span};
@@ -86,6 +86,7 @@ pub fn plan(
     let spots = simulation.take_spots();
     let Simulation {
         files,
+        sharing,
         texts,
         made,
         mut left_out,
@@ -95,7 +96,9 @@ pub fn plan(
         *left_out.entry((*op, does::Why::UnderWay)).or_default() += calls;
     }
     let start_ns = survey.start_ns.ok_or(Impossible::Nothing)?;
-    let (threads, lanes) = without_idle(survey.threads, &making.lanes);
+    let mut threads = survey.threads;
+    set_alone(&mut threads, &making.lanes, &sharing);
+    let (threads, lanes) = without_idle(threads, &making.lanes);
     (making.start_ns, making.lanes) = (start_ns, lanes);
     Ok(Plan {
         threads,
@@ -152,6 +155,16 @@ impl Survey {
             () => return,
         };
         *largest = action.size.max(*largest);
+    }
+}
+
+/// Finds out which threads of the replay are alone: those that make no calls of a recorded thread in `sharing`.
+fn set_alone(threads: &mut [Thread], lanes: &HashMap<u32, usize>, sharing: &HashSet<u32>) {
+    threads.iter_mut().for_each(|thread| thread.is_alone = true);
+    for lane in sharing.iter().filter_map(|tid| lanes.get(tid)) {
+        if let Some(thread) = threads.get_mut(*lane) {
+            thread.is_alone = false;
+        }
     }
 }
 

@@ -48,6 +48,8 @@ pub struct Thread {
     /// The recorded thread; of several that never overlapped, the first one.
     pub tid: u32,
     pub calls: u32,
+    /// It needs no descriptors of other threads, and they need none of its own.
+    pub is_alone: bool,
     /// Bytes of the largest read and write.
     pub largest_read: u64,
     pub largest_write: u64,

@@ -1,7 +1,7 @@
 //! Goes through the calls of a recording in the order of their begins, and follows what they do to names, sizes and
 //! positions. What results is the list of actions, and what must have existed before the first one.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::does::{Does, Why, does};
 use super::flags;
@@ -52,6 +52,8 @@ struct Following {
     index: u32,
     node: NodeId,
     position: u64,
+    /// The thread that used it so far; 0: several did.
+    tid: u32,
     appends: bool,
     is_listed: bool,
 }
@@ -90,6 +92,9 @@ pub(super) struct Simulation<'a> {
     /// Paths that did not exist, when it was not known whether the directories above them do.
     missed: BTreeSet<Components>,
     pub files: Vec<Opened>,
+    /// Threads that need the descriptors of others: of open files that others use, or that were open before the recording; or
+    /// that change owners, since those files stay open for the whole process.
+    pub sharing: HashSet<u32>,
     /// With their indices.
     spots: HashMap<Spot, u32>,
     pub texts: Vec<String>,
@@ -119,6 +124,7 @@ impl<'a> Simulation<'a> {
             inodes: HashMap::new(),
             missed: BTreeSet::new(),
             files: Vec::new(),
+            sharing: HashSet::new(),
             spots: HashMap::new(),
             texts: Vec::new(),
             made: BTreeSet::new(),
@@ -169,6 +175,7 @@ impl<'a> Simulation<'a> {
         action.extra = call.extra as u32;
         if matches!(what, Does::Chown | Does::Fchown) {
             action.offset = call.extra;
+            self.sharing.insert(call.tid);
         }
         match what {
             Does::Open => self.open(call, step),
@@ -270,7 +277,12 @@ impl<'a> Simulation<'a> {
         if self.following(number).is_none() {
             self.find(number, call)?;
         }
-        let index = self.following(number).ok_or(Why::UnknownFile)?.index;
+        let following = self.following_mut(number).ok_or(Why::UnknownFile)?;
+        let index = following.index;
+        if following.tid != call.tid {
+            let first = std::mem::take(&mut following.tid);
+            self.sharing.extend([first, call.tid]);
+        }
         uses.push((Resource::Open(index), false));
         if let Some(file) = self.files.get_mut(index as usize) {
             file.uses = file.uses.saturating_add(1);
@@ -344,6 +356,7 @@ impl<'a> Simulation<'a> {
                 index,
                 node,
                 position,
+                tid: 0,
                 appends: flags & flags::APPEND != 0,
                 is_listed: false,
             },
@@ -529,6 +542,7 @@ impl<'a> Simulation<'a> {
                     index,
                     node,
                     position: 0,
+                    tid: call.tid,
                     appends: flags & flags::APPEND != 0,
                     is_listed: false,
                 },

@@ -526,6 +526,37 @@ fn owners_are_changed_if_they_are_selected() {
 }
 
 #[test]
+fn threads_are_alone_if_no_other_needs_their_descriptors() {
+    let mut made_of = Made::default();
+    for tid in [1, 2, 3] {
+        made_of.open(tid, "/a", 0, file(tid, 1));
+        made_of.at(tid, Op::Pread64, tid, 0, 1);
+    }
+    // 3 uses a file of 2 as well, and 4 one that was open before. 5 changes an owner.
+    made_of.at(3, Op::Pread64, 2, 0, 1);
+    made_of.define("/b", file(9, 1));
+    made_of.at(4, Op::Pread64, 9, 0, 1);
+    made_of.on_path(5, Op::Lchown, 0, "/a").extra = 7 << 32 | 9;
+    // 6 only has no descriptor, and 8 uses one that 7 opened, alone.
+    made_of.on_path(6, Op::Stat, 0, "/a");
+    made_of.open(7, "/a", 0, file(8, 1));
+    made_of.at(8, Op::Pread64, 8, 0, 1);
+    let mut loaded = Loaded::new(Selection {
+        owners: true,
+        ..Selection::default()
+    });
+    loaded.take(made_of.records.clone());
+    loaded.finish();
+    let roots = Roots::default();
+    let plan = made_of
+        .plan_of(loaded, &Meta::default(), &roots, 1, Order::Files)
+        .unwrap();
+    let alone = plan.threads.iter().filter(|thread| thread.is_alone);
+    assert_eq!(alone.map(|thread| thread.tid).collect::<Vec<_>>(), [1, 6]);
+    assert_eq!(plan.threads.len(), 8);
+}
+
+#[test]
 fn calls_on_one_path_or_file_keep_their_order_and_no_others() {
     let mut made_of = Made::default();
     made_of.on_path(1, Op::Mkdir, 0, "/d").extra = 0o755;
