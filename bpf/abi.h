@@ -1069,9 +1069,18 @@ struct breakdown {
 	__u8 class; /* enum read_class of a call that has ended */
 };
 
+/* The group that a thread looked up last, and its key; 0: none. */
+struct last_group {
+	__u64 number;
+	__u64 more;
+	__u32 group;
+	__u32 pad;
+};
+
 /* The state of a thread. */
 struct thread_state {
 	struct task_frames calls;
+	struct last_group last_group;
 	struct breakdown breakdown; /* whole-stack view only */
 };
 
@@ -1199,6 +1208,7 @@ _Static_assert(sizeof(struct neighbour) == 64, "no padding");
 _Static_assert(sizeof(struct served) == 32, "no padding");
 _Static_assert(sizeof(struct async_call) == 32 * ASYNC_LAYERS + 24, "no padding");
 _Static_assert(sizeof(struct task_frames) == 48 * MAX_FRAMES + 16, "no padding");
+_Static_assert(sizeof(struct last_group) == 24, "no padding");
 _Static_assert(sizeof(struct group) == 8 * (3 + COMM_WORDS) + 16 + NAMES_ROOM + NAME_ROOM, "no padding");
 _Static_assert(sizeof(struct config) == 96, "no padding");
 _Static_assert(sizeof(struct call_shape) == 16, "no padding");

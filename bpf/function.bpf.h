@@ -179,8 +179,8 @@ static __always_inline bool checks_for_syscall(__u32 point)
 }
 
 /*
- * Checks the file of a system call whose check was deferred to vfs, and notes it for the record of the call. If it is
- * not selected, drops the call as if it had never been seen, and returns true. `direct`: `file` is a typed pointer.
+ * Checks the file of a system call whose check was deferred to vfs, and notes it for the call's record, group and report. If
+ * it is not selected, drops the call as if it had never been seen, and returns true. `direct`: `file` is a typed pointer.
  * `bypasses`: it was opened with O_DIRECT.
  */
 static __always_inline bool drop_if_not_selected(struct thread_state *state, __u32 thread, enum verdict verdict,
@@ -196,6 +196,12 @@ static __always_inline bool drop_if_not_selected(struct thread_state *state, __u
 		recorder = config.records ? find_recorder(thread) : NULL;
 		if (recorder)
 			note_file_of_call(recorder, thread, file, direct, bypasses);
+		if (groups_are_of_files()) {
+			frame->group = group_of_call(state, thread, file, direct);
+			state->breakdown.group = frame->group;
+		}
+		if (REPORTS_SLOW)
+			state->breakdown.file = (__u64)file;
 		return false;
 	}
 	if (frame->entered_ns) {
@@ -242,6 +248,27 @@ static __always_inline bool returns_measured_function(__u32 point, __u32 thread)
 		return entered || (WHOLE_STACK && state->breakdown.depth);
 	end_left_out(thread, point);
 	return false;
+}
+
+/* The group of a call of a function. */
+static __always_inline __u32 group_at_function(void *ctx, bool direct, __u32 point, const struct thread_state *state,
+					       __u32 thread)
+{
+	__u32 shape = point_shape(point);
+	__u64 argument = ARGUMENT(ctx, direct, 0);
+
+	if (groups_are_of_files() && shape != SHAPE_FILE_0 && shape != SHAPE_FILE_1 && shape != SHAPE_KIOCB_0)
+		return group_of_argument(point, as_number(argument));
+	/*
+	 * Without it the compiler merges the two loads into one with a computed offset, which the verifier refuses for a
+	 * context.
+	 */
+	barrier_var(argument);
+	if (shape == SHAPE_FILE_1)
+		argument = ARGUMENT(ctx, direct, 1);
+	if (shape == SHAPE_KIOCB_0)
+		argument = (__u64)READ(direct, (struct kiocb *)argument, ki_filp);
+	return group_of_call(state, thread, (struct file *)argument, direct);
 }
 
 static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stack, __u32 function)
@@ -312,18 +339,8 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 	if (frame && point_is_recorded(point))
 		note_fault(id, as_number(ARGUMENT(ctx, direct, 0)));
 	/* In the whole-stack view groups are those of system calls and of requests of a disk. */
-	if (!WHOLE_STACK && frame && config.group_by) {
-		__u64 argument = ARGUMENT(ctx, direct, 0);
-
-		/*
-		 * Without it the compiler merges the two loads into one with a computed offset, which the verifier
-		 * refuses for a context.
-		 */
-		barrier_var(argument);
-		if (point_shape(point) == SHAPE_FILE_1)
-			argument = ARGUMENT(ctx, direct, 1);
-		frame->group = group_of_argument(point, as_number(argument));
-	}
+	if (!WHOLE_STACK && frame && config.group_by)
+		frame->group = group_at_function(ctx, direct, point, state, id);
 	if (WHOLE_STACK) {
 		breakdown = enter_function(state, point_op(point), op_rows[point_op(point)], verdict != TRACED,
 					   bypasses, frame ? frame->entered_ns : bpf_ktime_get_ns());

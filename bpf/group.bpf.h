@@ -4,7 +4,8 @@
  * which all CPUs share. So everything is added atomically, and the minimum and maximum of a cell may miss a call that
  * another CPU counts at the same time; readers correct them from the steps.
  *
- * A group is looked up when the call begins, as its file is known then; the call keeps the group's number. Numbers of
+ * A group is looked up when the call begins, or when it reaches vfs, as its file is known then; the call keeps the
+ * group's number. A thread keeps the key of its last group: mostly the next call is of the same one. Numbers of
  * groups and cells come from queues that user space has filled: kernels before 5.12 have no atomic fetch-and-add. What
  * finds no room is counted in cells that always exist, so that the groups add up to all calls. All of it but the keys
  * is mapped into user space, for the reason given at `stats`.
@@ -134,13 +135,20 @@ static __always_inline struct kernfs_node *current_cgroup(void)
 	return BPF_CORE_READ(cgroup, kn);
 }
 
-static __always_inline struct group_key process_key(struct task_struct *leader)
+/* Of the current process or cgroup, as are groups. */
+static __always_inline struct group_key key_of_current(void)
 {
-	struct group_key key = {
-		.number = bpf_get_current_pid_tgid() >> 32,
-		.more = BPF_CORE_READ(leader, start_boottime),
-	};
+	struct group_key key = {};
 
+	if (config.group_by == BY_PROCESS) {
+		key.number = bpf_get_current_pid_tgid() >> 32;
+		key.more = config.typed_task ? bpf_get_current_task_btf()->group_leader->start_boottime :
+					       BPF_CORE_READ(current_leader(), start_boottime);
+	} else if (config.typed_task && config.cgroups_of == CGROUPS_UNIFIED) {
+		key.number = bpf_get_current_task_btf()->cgroups->dfl_cgrp->kn->id;
+	} else {
+		key.number = BPF_CORE_READ(current_cgroup(), id);
+	}
 	return key;
 }
 
@@ -211,13 +219,10 @@ __noinline __u32 group_of_current(void)
 {
 	struct group_key key;
 
-	if (config.group_by == BY_PROCESS) {
-		key = process_key(current_leader());
-		return find_or_make_group(key.number, key.more, 0, 0, 0);
-	}
-	if (config.group_by == BY_CGROUP)
-		return find_or_make_group(BPF_CORE_READ(current_cgroup(), id), 0, 0, 0, 0);
-	return GROUP_NONE;
+	if (config.group_by != BY_PROCESS && config.group_by != BY_CGROUP)
+		return GROUP_NONE;
+	key = key_of_current();
+	return find_or_make_group(key.number, key.more, 0, 0, 0);
 }
 
 /* `disk`: address of the disk, 0 if not known. */
@@ -233,28 +238,40 @@ static __always_inline bool groups_are_of_files(void)
 }
 
 /*
- * The group of a call on this file. A block device file belongs to its disk, any other file to the disk that its file
- * system is on.
+ * The key of the group of a file. A block device file belongs to its disk, any other file to the disk that its file
+ * system is on. `typed`: the pointers have types; `dentry`: NULL if its name is not known.
  */
+static __always_inline struct group_key key_of_inode(struct inode *inode, struct dentry *dentry, bool typed)
+{
+	struct super_block *sb = READ(typed, inode, i_sb);
+	struct group_key key = { .number = READ(typed, sb, s_dev) };
+
+	if (config.group_by == BY_DISK) {
+		if ((READ(typed, inode, i_mode) & S_IFMT) == S_IFBLK)
+			key.number = READ(typed, inode, i_rdev);
+		return key;
+	}
+	/* An inode number may be reused after the file is deleted; the hash of the name distinguishes the two. */
+	key.more = key.number << 32;
+	if (dentry)
+		key.more |= typed ? DIRECT(dentry, d_name.hash) : BPF_CORE_READ(dentry, d_name.hash);
+	key.number = READ(typed, inode, i_ino);
+	return key;
+}
+
+/* Addresses, or 0. */
 __noinline __u32 group_of_inode(__u64 address, __u64 dentry, __u64 mount)
 {
-	struct inode *inode = (void *)address;
-	__u32 device, name = 0;
+	struct group_key key;
 
 	if (!groups_are_of_files())
 		return group_of_current();
-	if (!inode)
+	if (!address)
 		return GROUP_NONE;
-	device = BPF_CORE_READ(inode, i_sb, s_dev);
-	if (config.group_by == BY_DISK) {
-		if ((BPF_CORE_READ(inode, i_mode) & S_IFMT) == S_IFBLK)
-			device = BPF_CORE_READ(inode, i_rdev);
-		return group_of_disk(device, 0);
-	}
-	/* An inode number may be reused after the file is deleted; the hash of the name distinguishes the two. */
-	if (dentry)
-		name = BPF_CORE_READ((struct dentry *)dentry, d_name.hash);
-	return find_or_make_group(BPF_CORE_READ(inode, i_ino), (__u64)device << 32 | name, dentry, mount, 0);
+	key = key_of_inode((void *)address, (void *)dentry, false);
+	if (config.group_by == BY_DISK)
+		return group_of_disk(key.number, 0);
+	return find_or_make_group(key.number, key.more, dentry, mount, 0);
 }
 
 __noinline __u32 group_of_file(__u64 address)
@@ -265,6 +282,55 @@ __noinline __u32 group_of_file(__u64 address)
 		return group_of_current();
 	return group_of_inode((__u64)BPF_CORE_READ(file, f_inode), (__u64)BPF_CORE_READ(file, f_path.dentry),
 			      (__u64)BPF_CORE_READ(file, f_path.mnt));
+}
+
+/*
+ * The group with this key, which the thread looks up from now on. `address`: of the open file, if groups are files. Out of
+ * line (compat.bpf.h): mostly it is the last one.
+ */
+__noinline __u32 find_group_of_thread(__u32 thread, __u64 number, __u64 more, __u64 address)
+{
+	struct thread_state *state = config.group_by ? find_thread(thread) : NULL;
+	struct file *file = (void *)address;
+	__u64 dentry = 0, mount = 0;
+	__u32 group;
+
+	if (!state)
+		return GROUP_NO_ROOM;
+	if (config.group_by == BY_DISK && !number)
+		return GROUP_NONE;
+	if (config.group_by == BY_FILE) {
+		dentry = (__u64)BPF_CORE_READ(file, f_path.dentry);
+		mount = (__u64)BPF_CORE_READ(file, f_path.mnt);
+	}
+	group = find_or_make_group(number, more, dentry, mount, 0);
+	state->last_group.group = 0;
+	if (group >= GROUP_FIRST) {
+		state->last_group.number = number;
+		state->last_group.more = more;
+		state->last_group.group = group;
+	}
+	return group;
+}
+
+static __always_inline __u32 group_of_thread(const struct thread_state *state, __u32 thread, struct group_key key,
+					     struct file *file)
+{
+	const struct last_group *last = &state->last_group;
+
+	if (likely(last->group && last->number == key.number && last->more == key.more))
+		return last->group;
+	return find_group_of_thread(thread, key.number, key.more, file ? as_number((__u64)file) : 0);
+}
+
+/* The group of a call on an open file. `typed`: `file` is a typed pointer. */
+static __always_inline __u32 group_of_open_file(const struct thread_state *state, __u32 thread, struct file *file,
+						bool typed)
+{
+	struct inode *inode = READ(typed, file, f_inode);
+	struct dentry *dentry = READ(typed, file, f_path.dentry);
+
+	return group_of_thread(state, thread, key_of_inode(inode, dentry, typed), file);
 }
 
 /*
@@ -292,10 +358,18 @@ __noinline __u32 group_of_page(__u64 address)
 	return group_of_inode((__u64)inode, (__u64)dentry, 0);
 }
 
-/* The group of a system call; `file`: of its descriptor, or NULL. */
-static __always_inline __u32 group_of_call(struct file *file)
+/* The group of a call of the current thread; `file`: the one that it works on, or NULL. `typed`: it is a typed pointer. */
+static __always_inline __u32 group_of_call(const struct thread_state *state, __u32 thread, struct file *file, bool typed)
 {
-	return config.group_by ? group_of_file(groups_are_of_files() ? as_number((__u64)file) : 0) : GROUP_NO_ROOM;
+	if (!config.group_by)
+		return GROUP_NO_ROOM;
+	if (!groups_are_of_files())
+		return group_of_thread(state, thread, key_of_current(), NULL);
+	if (!file)
+		return GROUP_NONE;
+	if (typed || !cast_types.file)
+		return group_of_open_file(state, thread, file, typed);
+	return group_of_open_file(state, thread, TYPED(file), true);
 }
 
 /* The group of a call of a function; `address`: the argument that leads to its file, as point_shape() says. */
@@ -307,6 +381,8 @@ __noinline __u32 group_of_argument(__u32 point, __u64 address)
 	if (!groups_are_of_files())
 		return group_of_current();
 	switch (point_shape(point)) {
+	case SHAPE_DIR_0:
+		return group_of_inode(address, 0, 0);
 	case SHAPE_PATH_0:
 		return group_of_inode((__u64)BPF_CORE_READ(path, dentry, d_inode), (__u64)BPF_CORE_READ(path, dentry),
 				      (__u64)BPF_CORE_READ(path, mnt));
@@ -420,7 +496,7 @@ __noinline int note_last_name(void)
 	if (config.group_by != BY_PROCESS)
 		return 0;
 	leader = current_leader();
-	key = process_key(leader);
+	key = key_of_current();
 	number = bpf_map_lookup_elem(&group_numbers, &key);
 	group = number ? bpf_map_lookup_elem(&groups, number) : NULL;
 	if (group)

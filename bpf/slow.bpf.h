@@ -43,26 +43,23 @@ static __always_inline bool is_over_rate_limit(__u64 now)
 	return false;
 }
 
-/* Keeps what identifies the file of a call. `fd`, `address`: 0 if the call takes no descriptor. */
-__noinline int keep_file(__u32 thread, __u32 op, __u32 fd, __u64 address)
+/*
+ * Keeps what identifies the file of a call that closes it: at the end of the call the descriptor no longer leads to the
+ * file.
+ */
+__noinline int keep_closed_file(__u32 thread)
 {
 	struct thread_state *state = REPORTS_SLOW ? find_thread(thread) : NULL;
-	struct file *file = (void *)address;
 	struct breakdown *breakdown;
+	struct file *file;
 
-	if (!state)
+	if (!state || !state->breakdown.file)
 		return 0;
 	breakdown = &state->breakdown;
-	breakdown->fd = fd;
-	breakdown->file = address;
-	/* At the end of this call the descriptor no longer leads to the file. */
-	if (call_shapes[op & (MAX_OPS - 1)].effect & CALL_CLOSES && file) {
-		breakdown->dentry = (__u64)BPF_CORE_READ(file, f_path.dentry);
-		breakdown->mount = (__u64)BPF_CORE_READ(file, f_path.mnt);
-		breakdown->inode = BPF_CORE_READ(file, f_inode, i_ino);
-	} else {
-		breakdown->dentry = 0;
-	}
+	file = (void *)breakdown->file;
+	breakdown->dentry = (__u64)BPF_CORE_READ(file, f_path.dentry);
+	breakdown->mount = (__u64)BPF_CORE_READ(file, f_path.mnt);
+	breakdown->inode = BPF_CORE_READ(file, f_inode, i_ino);
 	return 0;
 }
 

@@ -239,7 +239,7 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 		state = thread_of_call(point, thread);
 		if (!state)
 			return 0;
-		group = group_of_call(file);
+		group = group_of_call(state, thread, file, false);
 		recorder = config.records ? recorder_of_call(state, thread) : NULL;
 		if (config.records && recorder) {
 			__u32 has = (files != FILES_NONE ? CALL_HAS_FD : 0) | (compat ? CALL_IS_COMPAT : 0);
@@ -279,13 +279,17 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 		}
 		/* Without a file here, is_direct() decides at vfs. */
 		if (WHOLE_STACK && breakdown && file && breakdown->family == FAMILY_READ)
-			breakdown->direct = !!(BPF_CORE_READ(file, f_flags) & O_DIRECT);
+			breakdown->direct = is_opened_direct(file);
 		if (REPORTS_SLOW && breakdown) {
 			breakdown->arguments[0] = CALL_ARG(args, from, compat, 0);
 			breakdown->arguments[1] = CALL_ARG(args, from, compat, 1);
 			breakdown->arguments[2] = CALL_ARG(args, from, compat, 2);
 			breakdown->arguments[3] = CALL_ARG(args, from, compat, 3);
-			keep_file(thread, point_op(point), fd, as_number((__u64)file));
+			breakdown->fd = fd;
+			breakdown->file = (__u64)file;
+			breakdown->dentry = 0;
+			if (unlikely(call_shapes[point_op(point)].effect & CALL_CLOSES))
+				keep_closed_file(thread);
 		}
 	} else if (verdict >= EXCLUDED)
 		count_excluded(point_op(point), verdict);
@@ -319,8 +323,10 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 		struct file *file = file_of_descriptor(is_unchecked ? state->breakdown.fd : value);
 		enum verdict verdict = check_file(file);
 
-		call.group = group_of_call(file);
-
+		if (groups_are_of_files())
+			call.group = group_of_file(as_number((__u64)file));
+		if (REPORTS_SLOW && is_unchecked)
+			state->breakdown.file = (__u64)file;
 		if (verdict >= EXCLUDED)
 			count_excluded(point_op(call.point), verdict);
 		if (verdict != TRACED) {

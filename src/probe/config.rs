@@ -470,7 +470,7 @@ pub const CALLS_BY_FUNCTION: [(&str, [Op; 2]); 2] = [
 ];
 
 /// Whether the file of a system call is checked when the call reaches vfs, where the file is an argument, instead of at
-/// its entry. Calls that do not reach vfs are checked at their return. Groups and slow calls need the file at the entry.
+/// its entry. Calls that do not reach vfs are checked at their return.
 fn is_checked_at_return(call: Op, setup: &Setup<'_>) -> bool {
     let Setup {
         request,
@@ -486,8 +486,7 @@ fn is_checked_at_return(call: Op, setup: &Setup<'_>) -> bool {
     };
     let mut functions = CALLS_BY_FUNCTION.iter();
     let reaches_vfs = functions.any(|(function, calls)| calls.contains(&call) && has(function));
-    let is_needed_at_entry = request.groups.is_some() || request.slower.is_some();
-    request.whole_stack && !selection.vfs_checks_no_files && !is_needed_at_entry && reaches_vfs
+    request.whole_stack && !selection.vfs_checks_no_files && reaches_vfs
 }
 
 fn fill_syscall_points(table: &mut [u32], compat: &mut [u32], setup: &Setup<'_>) {

@@ -64,6 +64,17 @@ pub const CHECKS: &[Check] = &[
         pread(guest, "all layers -f", &["-f"])
     })
     .when(is_watched),
+    table("costs: a pread, all layers, --by process", |guest| {
+        pread(guest, "all layers by process", &["--by", "process"])
+    }),
+    watched("costs: a pread, all layers, --by file", |guest| {
+        pread(guest, "all layers by file", &["--by", "file"])
+    })
+    .when(is_watched),
+    watched("costs: a pread, all layers, --slower", |guest| {
+        pread(guest, "all layers slower", &["--slower", "1s"])
+    })
+    .when(is_watched),
     watched("costs: a pread, all layers, recorded", |guest| {
         let own = std::process::id().to_string();
         recorded(guest, "all layers recorded", &["-p", &own], cached()?)
@@ -119,6 +130,14 @@ pub const CHECKS: &[Check] = &[
     .when(|guest| guest.kernel == "6.1"),
     table("costs: the start, all layers by kprobe.session", |guest| {
         start_of(guest, "start all", &[])
+    })
+    .when(|guest| guest.table && guest.kernel == "7"),
+    table("costs: the start, all layers, --by file", |guest| {
+        start_of(guest, "start all by file", &["--by", "file"])
+    })
+    .when(|guest| guest.table && guest.kernel == "7"),
+    table("costs: the start, all layers, --slower", |guest| {
+        start_of(guest, "start all slower", &["--slower", "1s"])
     })
     .when(|guest| guest.table && guest.kernel == "7"),
     table("costs: attaching and detaching all layers", attach_and_detach),

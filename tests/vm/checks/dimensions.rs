@@ -26,6 +26,11 @@ pub const CHECKS: &[Check] = &[
         |guest| by_process(guest, &["--probe", "kprobe-event"]),
     )
     .when(is_oldest_or_newest),
+    check(
+        "dimensions: a thread that changes its file at each call",
+        changing_files,
+    ),
+    check("dimensions: a process that changes its control group", changing_group),
     check("dimensions: twelve files, five of them by name", files).when(is_oldest_or_newest),
     check("dimensions: requests by process, file and disk", requests),
     check("dimensions: more files than there is room for", no_room).when(is_oldest_or_newest),
@@ -299,6 +304,96 @@ fn whole_stack(guest: &Guest) -> Result<(), String> {
                 return Err(format!("by {by}, {name}: {reported:?} writes and fsyncs of {count}"));
             }
         }
+    }
+    Ok(())
+}
+
+/// Reads of this process, one after the other, of two files in turn: a group must not be that of the call before.
+fn changing_files(guest: &Guest) -> Result<(), String> {
+    const ROUNDS: u64 = 50;
+    let names = ["first", "second"].map(|name| format!("{FOLDER}/{name}"));
+    let mut files = Vec::new();
+    for name in &names {
+        prepare(name)?;
+        files.push(fs::File::open(name).map_err(|e| format!("{name}: {e}"))?);
+    }
+    let own = std::process::id().to_string();
+    for layers in [&[][..], &["-T", VFS], &["-T", SYSCALL]] {
+        let tool = Tool::start(guest, &[&["--json", "--by", "file", "-p", &own], layers].concat())?;
+        for _ in 0..ROUNDS {
+            for file in [&files[0], &files[1], &files[1]] {
+                read_byte(file)?;
+            }
+        }
+        let report = report_of(tool)?;
+        for (name, count) in names.iter().zip([ROUNDS, 2 * ROUNDS]) {
+            let group = groups(&report).iter().find(|group| group["name"] == name.as_str());
+            let reported = group.map(|group| reads_of(group, layers.last().copied()));
+            if reported != Some(count) {
+                return Err(format!(
+                    "{layers:?}, {name}: {reported:?} of {count}: {}",
+                    report["groups"]
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read_byte(file: &fs::File) -> Result<(), String> {
+    match std::os::unix::fs::FileExt::read_at(file, &mut [0], 0) {
+        Ok(1) => Ok(()),
+        other => Err(format!("a read: {other:?}")),
+    }
+}
+
+/// The reads of a group, of a layer or of the whole stack.
+fn reads_of(group: &Value, layer: Option<&str>) -> u64 {
+    match layer {
+        Some(layer) if layer == VFS => called(group, layer, "read"),
+        Some(layer) => called(group, layer, "pread64"),
+        None => of_family(group, "read"),
+    }
+}
+
+/// Reads of this process in one control group, and then in another.
+fn changing_group(guest: &Guest) -> Result<(), String> {
+    const COUNTS: [u64; 2] = [21, 34];
+    let name = format!("{FOLDER}/moving");
+    prepare(&name)?;
+    let file = fs::File::open(&name).map_err(|e| format!("{name}: {e}"))?;
+    let own = std::process::id().to_string();
+    let enter = |group: &str| {
+        let procs = format!("{UNIFIED}{group}/cgroup.procs");
+        fs::write(&procs, &own).map_err(|e| format!("{procs}: {e}"))
+    };
+    let names = ["/from", "/to"];
+    for name in names {
+        fs::create_dir_all(format!("{UNIFIED}{name}")).map_err(|e| format!("{name}: {e}"))?;
+    }
+    for layers in [&[][..], &["-T", SYSCALL]] {
+        let tool = Tool::start(guest, &[&["--json", "--by", "cgroup", "-p", &own], layers].concat())?;
+        for (name, count) in names.iter().zip(COUNTS) {
+            enter(name)?;
+            for _ in 0..count {
+                read_byte(&file)?;
+            }
+        }
+        enter("")?;
+        let report = report_of(tool)?;
+        for (name, count) in names.iter().zip(COUNTS) {
+            let group = groups(&report).iter().find(|group| group["name"] == *name);
+            let reported = group.map(|group| reads_of(group, layers.last().copied()));
+            if reported != Some(count) {
+                return Err(format!(
+                    "{layers:?}, {name}: {reported:?} of {count}: {}",
+                    report["groups"]
+                ));
+            }
+        }
+    }
+    for name in names {
+        fs::remove_dir(format!("{UNIFIED}{name}")).map_err(|e| format!("{name}: {e}"))?;
     }
     Ok(())
 }
