@@ -948,9 +948,9 @@ struct lost_records {
 	__u64 last_ns;
 };
 
-/* A walk from a file up to the root: see step_up(). */
+/* A walk from a file up to the root (step_up()), or from a cgroup (step_up_cgroup()). */
 struct walk {
-	__u64 dentry; /* the next one, by its address */
+	__u64 dentry; /* the next one, by its address; of a cgroup, its kernfs_node */
 	__u64 mount; /* that it is on, as a struct mount; 0: not known */
 	__u64 top; /* the dentry that the mount begins with */
 	__u32 kind; /* enum path_kind, when the walk has ended; until then 0 */
@@ -1028,6 +1028,7 @@ struct group {
 	__u32 names_length;
 	__u8 path; /* enum path_kind */
 	__u8 pad[11];
+	struct walk walk; /* while names are added */
 	__u8 names[NAMES_ROOM + NAME_ROOM];
 };
 
@@ -1049,6 +1050,7 @@ struct breakdown {
 	__u64 dentry; /* of a call that closes its file; else 0 */
 	__u64 mount;
 	__u64 inode;
+	struct walk walk; /* to report the call */
 	__s64 value; /* what the call has returned */
 	__u32 fd; /* also while is_unchecked is set */
 	__u32 depth; /* open functions; 0: no call in flight */
@@ -1201,7 +1203,7 @@ _Static_assert(sizeof(struct bio_state) == 32, "no padding");
 _Static_assert(sizeof(struct request_slot) == 64, "a cache line");
 _Static_assert(sizeof(struct family_stats) % 64 == 0, "no cache line is shared by two CPUs");
 _Static_assert(sizeof(struct origin_stats) == 64, "no cache line is shared by two CPUs");
-_Static_assert(sizeof(struct breakdown) == 8 * (2 + ROWS) + 4 * OPEN_FUNCTIONS + 8 * (CALL_ARGUMENTS + 5) + 16 + 16, "no padding");
+_Static_assert(sizeof(struct breakdown) == 8 * (2 + ROWS) + 4 * OPEN_FUNCTIONS + 8 * (CALL_ARGUMENTS + 5) + 32 + 16 + 16, "no padding");
 _Static_assert(sizeof(struct slow_call) == 8 * (6 + ROWS + COMM_WORDS) + 16 + 8 + NAMES_ROOM + NAME_ROOM, "no padding");
 _Static_assert(sizeof(struct block_config) == 20, "no padding");
 _Static_assert(sizeof(struct neighbour) == 64, "no padding");
@@ -1209,7 +1211,7 @@ _Static_assert(sizeof(struct served) == 32, "no padding");
 _Static_assert(sizeof(struct async_call) == 32 * ASYNC_LAYERS + 24, "no padding");
 _Static_assert(sizeof(struct task_frames) == 48 * MAX_FRAMES + 16, "no padding");
 _Static_assert(sizeof(struct last_group) == 24, "no padding");
-_Static_assert(sizeof(struct group) == 8 * (3 + COMM_WORDS) + 16 + NAMES_ROOM + NAME_ROOM, "no padding");
+_Static_assert(sizeof(struct group) == 8 * (3 + COMM_WORDS) + 16 + 32 + NAMES_ROOM + NAME_ROOM, "no padding");
 _Static_assert(sizeof(struct config) == 96, "no padding");
 _Static_assert(sizeof(struct call_shape) == 16, "no padding");
 _Static_assert(sizeof(struct call_record) == 80, "no padding");

@@ -153,12 +153,38 @@ static __always_inline struct group_key key_of_current(void)
 }
 
 /*
+ * Adds the next name of a new file or cgroup. Returns whether there may be more. Out of line (compat.bpf.h): the verifier
+ * checks it once, and not in each round of the loop that calls it.
+ */
+__noinline int name_group(__u32 number)
+{
+	bool is_file = config.group_by == BY_FILE;
+	struct group *group;
+	const void *name;
+
+	if (!is_file && config.group_by != BY_CGROUP)
+		return 0;
+	group = bpf_map_lookup_elem(&groups, &number);
+	if (!group)
+		return 0;
+	name = is_file ? step_up(&group->walk) : step_up_cgroup(&group->walk);
+	if (name && !add_name(group->names, NAMES, &group->names_length, name))
+		return 0;
+	if (!group->walk.kind)
+		return 1;
+	group->path = group->walk.kind;
+	return 0;
+}
+
+/*
  * Fills in a new group. `dentry` and `mount` are used with BY_FILE, where `mount` may be NULL; `disk` with BY_DISK: a
  * disk that is a path to another one (NVMe multipath) is listed nowhere by its number.
  */
-static __always_inline void describe_group(struct group *group, const struct group_key *key, struct dentry *dentry,
-					   struct vfsmount *mount, struct gendisk *disk)
+static __always_inline void describe_group(struct group *group, __u32 number, const struct group_key *key,
+					   struct dentry *dentry, struct vfsmount *mount, struct gendisk *disk)
 {
+	bool has_names = false;
+
 	group->number = key->number;
 	group->more = key->more;
 	group->path = PATH_NONE;
@@ -168,15 +194,25 @@ static __always_inline void describe_group(struct group *group, const struct gro
 
 		BPF_CORE_READ_INTO(&group->comm, leader, comm);
 	}
-	if (config.group_by == BY_FILE && dentry)
-		group->path = note_names(group->names, &group->names_length, dentry, mount);
+	if (config.group_by == BY_FILE && dentry) {
+		begin_walk(&group->walk, dentry, mount);
+		has_names = true;
+	}
 	if (config.group_by == BY_DISK && disk) {
 		int length = bpf_core_read_str(group->names, sizeof(disk->disk_name), &disk->disk_name);
 
 		group->names_length = length > 0 ? length : 0;
 	}
-	if (config.group_by == BY_CGROUP)
-		group->path = note_cgroup_names(group->names, &group->names_length, current_cgroup());
+	if (config.group_by == BY_CGROUP) {
+		group->walk.dentry = (__u64)current_cgroup();
+		group->walk.kind = PATH_NONE;
+		has_names = true;
+	}
+	if (has_names) {
+		group->path = PATH_CUT;
+		for (int i = 0; i < NAMES_MOST && name_group(number); i++)
+			;
+	}
 	order_for_all(&group->is_known);
 	group->is_known = 1;
 }
@@ -204,7 +240,7 @@ __noinline __u32 find_or_make_group(__u64 identity, __u64 more, __u64 dentry, __
 	group = bpf_map_lookup_elem(&groups, &number);
 	if (!group)
 		return GROUP_NO_ROOM;
-	describe_group(group, &key, (void *)dentry, (void *)mount, (void *)disk);
+	describe_group(group, number, &key, (void *)dentry, (void *)mount, (void *)disk);
 	if (!bpf_map_update_elem(&group_numbers, &key, &number, BPF_NOEXIST))
 		return number;
 	/* Another CPU was faster. */

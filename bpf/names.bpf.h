@@ -72,43 +72,21 @@ static __always_inline const void *step_up(struct walk *walk)
 	return BPF_CORE_READ(dentry, d_name.name);
 }
 
-/* The names of a file and of the directories above it. Returns up to where they are, or why not. */
-static __always_inline enum path_kind note_names(__u8 *names, volatile __u32 *length, struct dentry *dentry,
-						 struct vfsmount *vfsmount)
+/* The same from a cgroup, up to the root of its hierarchy, which has no name. */
+static __always_inline const void *step_up_cgroup(struct walk *walk)
 {
-	struct walk walk;
-	const void *name;
+	struct kernfs_node *node = (void *)walk->dentry, *above;
 
-	*length = 0;
-	begin_walk(&walk, dentry, vfsmount);
-	for (int i = 0; i < NAMES_MOST; i++) {
-		name = step_up(&walk);
-		if (name && !add_name(names, NAMES, length, name))
-			break;
-		if (walk.kind)
-			return walk.kind;
+	if (bpf_core_field_exists(node->parent))
+		above = BPF_CORE_READ(node, parent);
+	else
+		above = BPF_CORE_READ((struct kernfs_node___rcu *)node, __parent);
+	if (!above) {
+		walk->kind = PATH_INSIDE;
+		return NULL;
 	}
-	return PATH_CUT;
-}
-
-/* The names of a cgroup, up to the root of its hierarchy. */
-static __always_inline enum path_kind note_cgroup_names(__u8 *names, volatile __u32 *length, struct kernfs_node *node)
-{
-	struct kernfs_node *above;
-
-	*length = 0;
-	for (int i = 0; i < NAMES_MOST; i++) {
-		if (bpf_core_field_exists(node->parent))
-			above = BPF_CORE_READ(node, parent);
-		else
-			above = BPF_CORE_READ((struct kernfs_node___rcu *)node, __parent);
-		if (!above)
-			return PATH_INSIDE;
-		if (!add_name(names, NAMES, length, BPF_CORE_READ(node, name)))
-			break;
-		node = above;
-	}
-	return PATH_CUT;
+	walk->dentry = (__u64)above;
+	return BPF_CORE_READ(node, name);
 }
 
 #endif

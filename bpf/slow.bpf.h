@@ -147,6 +147,43 @@ static __always_inline __u64 time_of_ended(const struct breakdown *breakdown)
 }
 
 /*
+ * A step of the walk in the thread's breakdown; `begins`: only begins it, at this dentry and mount. Out of line
+ * (compat.bpf.h): the verifier checks it once, and not in each round of the loop that calls it.
+ */
+__noinline __u64 step_of_report(__u32 thread, __u32 begins, __u64 dentry, __u64 mount)
+{
+	struct thread_state *state = REPORTS_SLOW ? find_thread(thread) : NULL;
+
+	if (!state)
+		return 0;
+	if (!begins)
+		return (__u64)step_up(&state->breakdown.walk);
+	begin_walk(&state->breakdown.walk, (void *)dentry, (void *)mount);
+	return 0;
+}
+
+/* Notes the names of the file of a slow call, and of the directories above it. */
+static __always_inline void note_names(struct slow_call *report, const struct walk *walk, __u32 thread, __u64 dentry,
+				       __u64 mount)
+{
+	volatile __u32 *length = &report->names_length;
+	const void *name;
+
+	*length = 0;
+	report->path = PATH_CUT;
+	step_of_report(thread, true, dentry, mount);
+	for (int i = 0; i < NAMES_MOST; i++) {
+		name = (void *)step_of_report(thread, false, 0, 0);
+		if (name && !add_name(report->names, NAMES, length, name))
+			return;
+		if (walk->kind) {
+			report->path = walk->kind;
+			return;
+		}
+	}
+}
+
+/*
  * Reports a slow call. Out of line (compat.bpf.h): the verifier checks it once, and not on each path to a call's end.
  */
 __noinline int report_slow(__u32 thread)
@@ -215,7 +252,7 @@ __noinline int report_slow(__u32 thread)
 	}
 	if (inode) {
 		note_inode(report, inode);
-		report->path = note_names(report->names, &report->names_length, dentry, mount);
+		note_names(report, &breakdown->walk, thread, (__u64)dentry, (__u64)mount);
 	}
 	note_offset(report, breakdown, &shape, position);
 	bpf_ringbuf_submit(report, 0);
