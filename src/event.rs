@@ -82,6 +82,7 @@ pub fn wait(
     loop {
         let timeout = timeout(wake);
         let is_time = timeout == PollTimeout::ZERO;
+        let is_over = || wake.is_some_and(|at| Instant::now() >= at);
         fn watched(fd: &OwnedFd) -> PollFd<'_> {
             PollFd::new(fd.as_fd(), PollFlags::POLLIN)
         }
@@ -106,7 +107,7 @@ pub fn wait(
             sources.push(Source::SlowCalls);
         }
         match nix::poll::poll(&mut fds, timeout) {
-            Ok(0) if is_time => return Ok(Event::Time),
+            Ok(0) if is_over() => return Ok(Event::Time),
             Ok(0) | Err(nix::errno::Errno::EINTR) => continue,
             Ok(_) => {}
             Err(error) => return Err(error.into()),

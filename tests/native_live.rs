@@ -112,6 +112,32 @@ fn the_running_kernel_is_shown_and_paused() {
     session.end("q");
 }
 
+/// What the tool does each second beside drawing; names of processes are looked up when they are new.
+#[test]
+fn a_second_takes_few_system_calls() {
+    const SECONDS: usize = 11;
+    let folder = Folder::new("calls");
+    let _busy = Busy::start(&folder);
+    let mut session = Session::start(&folder.0, (100, 30), &["--live"], &[]);
+    session.wait_for(" LIVE");
+    session.wait_for("fsync ");
+    let log = folder.0.join("calls");
+    let traced = Command::new("timeout")
+        .args(["-s", "INT", &SECONDS.to_string(), "strace", "-f", "-qq"])
+        .args(["-e", "trace=bpf,poll,ppoll,pread64,getrusage", "-o"])
+        .arg(&log)
+        .args(["-p", &session.pid().to_string()])
+        .output();
+    assert!(traced.unwrap().stderr.is_empty());
+    let log = fs::read_to_string(&log).unwrap();
+    let count = |name: &str| log.lines().filter(|line| line.contains(name)).count();
+    assert!(count(" getrusage(") >= SECONDS - 3, "{log}");
+    assert!(count("poll(") <= SECONDS * 3, "{log}");
+    // Half of them if nothing is lost.
+    assert!(count("(") <= SECONDS * 20, "{log}");
+    session.end("q");
+}
+
 /// A pause stops the screen, and not the recording.
 #[test]
 fn a_recording_goes_on_while_the_screen_is_paused() {

@@ -179,7 +179,7 @@ impl LiveView {
         self.console.keys_fd()
     }
 
-    /// A descriptor to poll while a frame is being written.
+    /// A descriptor to poll while a frame waits for the one that is being written.
     pub fn progress(&self) -> Option<BorrowedFd<'_>> {
         self.console.progress()
     }

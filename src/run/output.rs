@@ -132,7 +132,9 @@ impl Output {
     /// Processes the results of the writer. A reader that has closed the pipe, as `head` does, is an error of the kind
     /// [`ErrorKind::BrokenPipe`] unless there is a COMMAND to wait for.
     pub fn settle(&mut self) -> io::Result<()> {
-        let Some(writer) = &self.writer else { return Ok(()) };
+        let Some(writer) = self.writer.as_ref().filter(|_| self.is_busy()) else {
+            return Ok(());
+        };
         // There may be nothing to read, which is fine.
         let _ = writer.written.read();
         for result in writer.results.try_iter() {

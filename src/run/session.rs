@@ -34,6 +34,9 @@ use super::progress;
 use super::record::Recorder;
 use super::sinks::Sinks;
 
+/// How often a screen shows what the kernel says of probes: that takes a system call for each of them.
+const PROBES: Duration = Duration::from_secs(5);
+
 /// The path from a source through the filter to the views.
 pub struct Session<S> {
     pub source: S,
@@ -230,6 +233,7 @@ impl Session<Live> {
         first: &Report,
         recording: Option<String>,
     ) -> Result<(), Cause> {
+        self.source.look_at_probes_every(PROBES);
         let view = LiveView::begin(live, options, self.source.info(), first, &self.before, recording)?;
         self.live = Some(view);
         Ok(())

@@ -168,7 +168,7 @@ impl Session {
         assert_eq!(done, 0);
     }
 
-    fn pid(&self) -> Pid {
+    pub fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id() as i32)
     }
 

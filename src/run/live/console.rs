@@ -141,9 +141,9 @@ impl Console {
         unsafe { BorrowedFd::borrow_raw(0) }
     }
 
-    /// Descriptors to poll while a frame is being written.
+    /// A descriptor to poll while a frame waits for the one that is being written.
     pub fn progress(&self) -> Option<BorrowedFd<'_>> {
-        self.output.progress()
+        self.output.progress().filter(|_| self.is_dirty)
     }
 
     /// The keys that were pressed; `None`: the terminal is closed.

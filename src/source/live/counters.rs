@@ -31,11 +31,19 @@ impl From<libbpf_rs::Error> for ReadError {
     }
 }
 
-/// Reads everything that the programs have counted. `epoch` is the generation of extremes that ends; the counts may
-/// include calls since the next one began, so its extremes are read as well. `counts_runs`: the kernel counts the runs
-/// of programs.
+/// Reads everything that the programs have counted, and the kernel's counts of probes; see [`read_programs`].
 #[must_use]
 pub fn read(attached: &Attached, plan: &Plan, epoch: u64, counts_runs: bool) -> Snapshot {
+    let snapshot = read_programs(attached, plan, epoch);
+    Snapshot {
+        probes: probe_counts(attached, counts_runs),
+        ..snapshot
+    }
+}
+
+/// Reads everything that the programs have counted, without the kernel's counts of probes. `epoch` is the generation of extremes that ends; the counts may
+/// include calls since the next one began, so its extremes are read as well.
+pub(super) fn read_programs(attached: &Attached, plan: &Plan, epoch: u64) -> Snapshot {
     let completions: BTreeMap<usize, usize> = plan.completion_counters().collect();
     let (usual, unread) = usual_calls(attached);
     let unit_ns = attached
@@ -59,7 +67,7 @@ pub fn read(attached: &Attached, plan: &Plan, epoch: u64, counts_runs: bool) -> 
         utc_offset: 0,
         ops: (0..attached.ops.len()).map(op).collect(),
         unread: unread.map(|error| error.0),
-        probes: probe_counts(attached, counts_runs),
+        probes: Vec::new(),
         own_ns: own_ns(),
         not_followed: attached
             .skeleton
@@ -86,7 +94,8 @@ pub fn utc_offset(at: Timestamp) -> i32 {
     at.to_zoned(jiff::tz::TimeZone::system()).offset().seconds()
 }
 
-fn probe_counts(attached: &Attached, counts_runs: bool) -> Vec<ProbeCounts> {
+/// The kernel's counts of each probe. `counts_runs`: the kernel counts the runs of programs.
+pub(super) fn probe_counts(attached: &Attached, counts_runs: bool) -> Vec<ProbeCounts> {
     // Before what it is held against: never more than that.
     let recovered = attached.recovered();
     let programs = Skipped::default();

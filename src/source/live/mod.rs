@@ -4,6 +4,7 @@ mod counters;
 mod groups;
 mod neighbours;
 mod op;
+mod probes;
 mod records;
 mod run_info;
 mod slow;
@@ -14,7 +15,7 @@ mod under_way;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::budget::{CpuShare, CpuTimes, Detached};
 use crate::catalog::Layer;
@@ -29,6 +30,7 @@ use crate::probe::plan::Plan;
 
 use super::{Item, Source, SourceError, Until};
 
+use self::probes::ProbeReader;
 use self::records::RecordReader;
 use self::slow::SlowCalls;
 
@@ -46,6 +48,7 @@ pub struct Live {
     disks: Option<Disks>,
     /// The generation of extremes that the next snapshot ends.
     epoch: u64,
+    probes: ProbeReader,
     slow: SlowCalls,
     /// If the run records.
     records: Option<RecordReader>,
@@ -120,6 +123,7 @@ impl Live {
             info,
             disks,
             epoch,
+            probes: ProbeReader::default(),
             slow: SlowCalls::default(),
             records,
             detached: Vec::new(),
@@ -150,6 +154,12 @@ impl Live {
     #[must_use]
     pub fn began(&self) -> Instant {
         self.began
+    }
+
+    /// From now on, how often probes were skipped is read no more often than this, unless programs have lost something, and
+    /// at the end.
+    pub fn look_at_probes_every(&mut self, pause: Duration) {
+        self.probes = ProbeReader::every(pause);
     }
 
     /// Readable when there are events; `None` if there will be none.
@@ -227,7 +237,12 @@ impl Live {
                 control.stopped = STOP_CALLS | STOP_REQUESTS;
             }
         });
-        let mut snapshot = read(&self.attached, &self.plan, epoch, self.info.has_runs);
+        let mut snapshot = counters::read_programs(&self.attached, &self.plan, epoch);
+        let (attached, has_runs) = (&self.attached, self.info.has_runs);
+        let read = || counters::probe_counts(attached, has_runs);
+        snapshot.probes = self
+            .probes
+            .counts(probes::lost(&snapshot), is_last || has_runs, Instant::now(), read);
         snapshot.disks = disks.zip(self.read_disks()).map(<[DiskCounters; 2]>::from);
         snapshot.detached.clone_from(&self.detached);
         snapshot.utc_offset = counters::utc_offset(snapshot.wall);
