@@ -91,10 +91,10 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// All of it but the groups.
-    fn without_groups(&self) -> Self {
+    /// All of it but the ops and the groups.
+    fn without_ops_and_groups(&self) -> Self {
         Self {
-            ops: self.ops.clone(),
+            ops: Vec::new(),
             probes: self.probes.clone(),
             stack: self.stack.clone(),
             groups: None,

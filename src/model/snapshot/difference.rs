@@ -7,11 +7,13 @@ use serde::{Deserialize, Serialize};
 use super::{FamilyCounters, GroupsCounters, OpCounters, OriginCounters, Snapshot, StackCounters, combined};
 use crate::model::report::group::Who;
 
-/// A snapshot, without the groups that are as in the one before it.
+/// A snapshot, without the ops and groups that are as in the one before it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Difference {
-    /// All but the groups.
+    /// All but the ops and the groups.
     rest: Snapshot,
+    /// Those that changed, as they are now.
+    ops: Vec<(usize, OpCounters)>,
     groups: Option<GroupsDifference>,
 }
 
@@ -33,7 +35,7 @@ struct StackDifference {
 }
 
 impl Difference {
-    /// `None`: `after` lacks a group or a name that `before` has, which a difference cannot say.
+    /// `None`: `after` lacks a group or a name that `before` has, or has other ops, which a difference cannot say.
     #[must_use]
     pub fn between(before: &Snapshot, after: &Snapshot) -> Option<Self> {
         let groups = match (&before.groups, &after.groups) {
@@ -41,15 +43,32 @@ impl Difference {
             (None, None) => None,
             _ => return None,
         };
-        let rest = after.without_groups();
-        Some(Self { rest, groups })
+        if before.ops.len() != after.ops.len() {
+            return None;
+        }
+        let ops = before.ops.iter().zip(&after.ops).enumerate();
+        let ops = ops.filter(|(_, (before, after))| after.extremes.is_some() || before != after);
+        Some(Self {
+            rest: after.without_ops_and_groups(),
+            ops: ops.map(|(index, (_, after))| (index, after.clone())).collect(),
+            groups,
+        })
     }
 
     /// The later snapshot.
     #[must_use]
     pub fn after(self, before: Snapshot) -> Snapshot {
         let groups = self.groups.zip(before.groups);
+        let mut ops = before.ops;
+        // As for groups.
+        ops.iter_mut().for_each(|op| op.extremes = None);
+        for (index, after) in self.ops {
+            if let Some(op) = ops.get_mut(index) {
+                *op = after;
+            }
+        }
         Snapshot {
+            ops,
             groups: groups.map(|(groups, before)| groups.after(before)),
             ..self.rest
         }
@@ -242,6 +261,11 @@ pub mod tests {
             .insert(9, StackCounters::default());
         assert_eq!(Difference::between(&before, &after), None);
         assert_eq!(Difference::between(&before, &base(3)), None);
+        let mut other = base(3);
+        other.ops.clear();
+        assert_eq!(Difference::between(&base(2), &other), None);
+        let unchanged = Difference::between(&base(2), &base(3));
+        assert!(unchanged.is_some_and(|difference| difference.ops.is_empty()));
     }
 
     /// Some more calls in each interval.
@@ -251,11 +275,16 @@ pub mod tests {
             let mut all: BTreeMap<u32, StackCounters> = BTreeMap::new();
             let mut ops: BTreeMap<(u32, u32), OpCounters> = BTreeMap::new();
             let mut who = BTreeMap::new();
+            let mut whole = vec![OpCounters::default(); 4];
             let intervals = intervals.into_iter().zip(1..);
             let snapshots = intervals.map(|(interval, at_ns)| {
                 all.values_mut().for_each(StackCounters::forget_extremes);
                 ops.values_mut().for_each(|op| op.extremes = None);
+                whole.iter_mut().for_each(|op| op.extremes = None);
                 for (group, index, ns, is_op) in interval {
+                    let whole = &mut whole[index as usize];
+                    whole.total_ns += u128::from(ns);
+                    whole.extremes = is_op.then_some((ns, ns));
                     let op = ops.entry((group, index as u32)).or_default();
                     let stack = all.entry(group).or_insert_with(|| StackCounters {
                         families: (0..3).map(|_| Arc::default()).collect(),
@@ -281,6 +310,7 @@ pub mod tests {
                     who: who.clone(),
                 };
                 Snapshot {
+                    ops: whole.clone(),
                     groups: Some(groups),
                     ..base(at_ns)
                 }
