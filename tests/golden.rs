@@ -209,7 +209,7 @@ fn large_numbers_do_not_exceed_the_width() {
                     total_ns: *other,
                     bytes: Some(*other),
                     extremes: Some((0, *other)),
-                    histogram: Histogram::from_steps(&steps),
+                    histogram: Histogram::from_steps(steps),
                     errors: vec![(5, *other), (12345, *other)],
                     queued: *other,
                     queue_ns: Some(*other),

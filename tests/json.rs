@@ -771,7 +771,7 @@ fn quantiles_that_the_counts_do_not_support_are_null() {
             let op = OpReport {
                 total_ns: 9 * calls,
                 extremes: (calls > 0).then_some((9, 9)),
-                histogram: Histogram::from_steps(&[[0; 9].as_slice(), &[calls]].concat()),
+                histogram: Histogram::from_steps([[0; 9].as_slice(), &[calls]].concat()),
                 ..OpReport::new(Op::Read)
             };
             let report: Value = serde_json::from_str(&printed(&report(vec![layer(Layer::Vfs, vec![op])]))).unwrap();
@@ -1124,7 +1124,7 @@ fn slots(counts: &[(u32, u64)]) -> Histogram {
             *calls = count / wide + u64::from(index < count % wide);
         }
     }
-    Histogram::from_steps(&steps)
+    Histogram::from_steps(steps)
 }
 
 fn report(layers: Vec<LayerReport>) -> Report {

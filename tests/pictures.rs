@@ -159,7 +159,7 @@ fn second(report: &Report, second: usize, share: u64) -> Report {
         for bucket in family.histogram.buckets() {
             steps[(step_of(bucket.ge) + second % 7).min(STEPS - 1)] = bucket.count * share / 100 + 1;
         }
-        family.histogram = Histogram::from_steps(&steps);
+        family.histogram = Histogram::from_steps(steps);
         for row in &mut family.rows {
             row.ns = row.ns.map(|ns| ns * share / 100);
         }

@@ -97,7 +97,7 @@ impl OpCounters {
             .collect();
         errors.sort_unstable_by_key(|&(errno, n)| (std::cmp::Reverse(n), errno));
         let named: u128 = self.errnos.values().sum();
-        let histogram = Histogram::from_steps(&counts(&self.steps));
+        let histogram = Histogram::from_steps(counts(&self.steps));
         let counted = histogram.count() > 0;
         OpReport {
             op,

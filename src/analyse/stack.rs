@@ -143,7 +143,7 @@ fn not_measured(row: Row, measured: &Measured<'_>) -> Option<NotMeasured> {
 }
 
 fn family_report(family: Family, difference: FamilyCounters, rows: &[Row], measured: &Measured<'_>) -> FamilyReport {
-    let histogram = Histogram::from_steps(&difference.steps);
+    let histogram = Histogram::from_steps(difference.steps);
     let row = |row: &Row| {
         let slot = measured.slot(*row);
         RowReport {

@@ -44,13 +44,11 @@ pub struct Bucket {
 impl Histogram {
     /// From the kernel's counts, step 0 first. Missing steps are empty; counts past the last step are added to it.
     #[must_use]
-    pub fn from_steps(counts: &[u64]) -> Self {
-        let mut steps = counts.to_vec();
-        if let Some(beyond) = counts.get(STEPS..) {
-            steps.truncate(STEPS);
-            if let Some(last) = steps.last_mut() {
-                *last = beyond.iter().fold(*last, |sum, n| sum.saturating_add(*n));
-            }
+    pub fn from_steps(counts: impl Into<Vec<u64>>) -> Self {
+        let mut steps = counts.into();
+        if steps.len() > STEPS {
+            let beyond = steps.split_off(STEPS);
+            steps[STEPS - 1] = beyond.iter().fold(steps[STEPS - 1], |sum, n| sum.saturating_add(*n));
         }
         Self::normalized(steps)
     }
@@ -308,7 +306,7 @@ pub(super) mod tests {
         let mut grown = of(&[3, 900]);
         assert_eq!(grown.since(&of(&[900])), of(&[3]));
         assert_eq!(grown.since(&grown), Histogram::default());
-        assert_eq!(Histogram::from_steps(&[0; STEPS]), Histogram::default());
+        assert_eq!(Histogram::from_steps([0; STEPS]), Histogram::default());
         grown.add(&of(&[5]));
         assert_eq!(grown, of(&[5, 900, 3]));
         assert_eq!(grown.count(), 3);
@@ -316,7 +314,7 @@ pub(super) mod tests {
 
     #[test]
     fn what_does_not_fit_saturates() {
-        let full = Histogram::from_steps(&[u64::MAX; STEPS]);
+        let full = Histogram::from_steps([u64::MAX; STEPS]);
         assert_eq!(full.count(), u64::MAX);
         let mut twice = full.clone();
         twice.add(&full);
@@ -331,7 +329,7 @@ pub(super) mod tests {
         long[STEPS - 1] = 1;
         long[STEPS + 1] = u64::MAX - 3;
         assert_eq!(
-            Histogram::from_steps(&long).buckets().last().map(|b| (b.lt, b.count)),
+            Histogram::from_steps(long).buckets().last().map(|b| (b.lt, b.count)),
             Some((None, u64::MAX - 2))
         );
     }

@@ -322,9 +322,16 @@ impl FamilyCounters {
 
     /// Combines number by number, and keeps the wider extremes. Counters may wrap, and differences remain correct.
     #[must_use]
-    pub fn combined(&self, other: &Self, how: fn(u64, u64) -> u64) -> Self {
-        let steps = self.steps.len().max(other.steps.len());
-        let step = |steps: &[u64], index: usize| steps.get(index).copied().unwrap_or(0);
+    pub fn combined(&self, other: &Self, how: impl Fn(u64, u64) -> u64 + Copy) -> Self {
+        let length = self.steps.len().max(other.steps.len());
+        let mut steps = Vec::with_capacity(length);
+        steps.extend_from_slice(&self.steps);
+        steps.resize(length, 0);
+        let (both, rest) = steps.split_at_mut(other.steps.len());
+        for (step, other) in both.iter_mut().zip(&other.steps) {
+            *step = how(*step, *other);
+        }
+        rest.iter_mut().for_each(|step| *step = how(*step, 0));
         Self {
             bytes: how(self.bytes, other.bytes),
             errors: how(self.errors, other.errors),
@@ -333,9 +340,7 @@ impl FamilyCounters {
             reached: combined(&self.reached, &other.reached, how),
             class_calls: combined(&self.class_calls, &other.class_calls, how),
             class_bytes: combined(&self.class_bytes, &other.class_bytes, how),
-            steps: (0..steps)
-                .map(|index| how(step(&self.steps, index), step(&other.steps, index)))
-                .collect(),
+            steps,
             slow: combined(&self.slow, &other.slow, how),
             extremes: wider(self.extremes, other.extremes),
         }
@@ -344,7 +349,7 @@ impl FamilyCounters {
 
 /// Combines number by number.
 #[must_use]
-pub fn combined<const N: usize>(a: &[u64; N], b: &[u64; N], how: fn(u64, u64) -> u64) -> [u64; N] {
+pub fn combined<const N: usize>(a: &[u64; N], b: &[u64; N], how: impl Fn(u64, u64) -> u64) -> [u64; N] {
     std::array::from_fn(|i| how(a[i], b[i]))
 }
 

@@ -144,7 +144,7 @@ impl LiveView {
     ///
     /// # Errors
     /// If it cannot be kept, in one line.
-    pub fn second(&mut self, report: &Report, before: &Snapshot, after: &Snapshot) -> Result<(), Cause> {
+    pub fn second(&mut self, report: Report, before: &Snapshot, after: &Snapshot) -> Result<(), Cause> {
         let at_ns = after.at_ns;
         if let Some(kept) = &mut self.kept {
             kept.second(before, after)?;
@@ -158,7 +158,7 @@ impl LiveView {
             fold.finish(span, &recorded.names, &recorded.rules)
         });
         let beside = Beside {
-            trouble: self.attention.of(report),
+            trouble: self.attention.of(&report),
             disks: self.disks.second(nanoseconds(report.length)),
             moment,
         };

@@ -162,7 +162,7 @@ impl<S: Source> Session<S> {
         let last = self.second.as_ref().unwrap_or(&self.before);
         after.hold_back(last);
         if let Some(live) = &mut self.live {
-            live.second(&analyse::report(self.source.info(), last, &after), last, &after)?;
+            live.second(analyse::report(self.source.info(), last, &after), last, &after)?;
         }
         if let Some(recorder) = &mut self.recorder {
             recorder.second(&after);
@@ -188,16 +188,16 @@ impl<S: Source> Session<S> {
         let report = self
             .has_counters
             .then(|| analyse::report(self.source.info(), &self.before, &after));
-        if let (Some(live), Some(report)) = (&mut self.live, &report)
-            && self.recorder.is_none()
-        {
-            live.second(report, &self.before, &after)?;
+        let before = std::mem::replace(&mut self.before, after);
+        let Some(report) = report else { return Ok(()) };
+        if let Some(lines) = &mut self.lines {
+            lines.report(&report);
         }
-        if let (Some(lines), Some(report)) = (&mut self.lines, &report) {
-            lines.report(report);
+        self.sinks.report(&report)?;
+        match &mut self.live {
+            Some(live) if self.recorder.is_none() => live.second(report, &before, &self.before),
+            _ => Ok(()),
         }
-        self.before = after;
-        report.map_or(Ok(()), |report| self.sinks.report(&report))
     }
 
     /// Waits until all output is written.

@@ -125,13 +125,28 @@ impl<T: plain::Plain + Default> Counters<T> {
     /// range.
     fn read(&self, element: usize) -> T {
         let mut value = T::default();
-        self.update(element, &mut value);
+        self.read_into(element, &mut value);
+        value
+    }
+
+    /// The same in place of another one, for what is large and read often. Returns false if it is out of range.
+    #[must_use]
+    pub fn element_into(&self, element: usize, value: &mut T) -> bool {
+        let is_inside = element < self.len();
+        if is_inside {
+            self.read_into(element, value);
+        }
+        is_inside
+    }
+
+    /// It must be in range.
+    fn read_into(&self, element: usize, value: &mut T) {
+        self.update(element, value);
         for _ in 0..ATTEMPTS {
-            if !self.update(element, &mut value) {
+            if !self.update(element, value) {
                 break;
             }
         }
-        value
     }
 
     /// Copies word by word in ascending order. Returns whether a word has changed. The element must be in range.
@@ -251,6 +266,9 @@ mod tests {
             (counters.element(3), counters.word(2, 1), counters.word(2, 3)),
             (None, Some(21), None)
         );
+        let mut value = words(9, [9, 9]);
+        assert!(counters.element_into(1, &mut value) && !counters.element_into(3, &mut value));
+        assert_eq!(value, words(10, [11, 12]));
         let mut value = words(20, [0, 22]);
         assert!(counters.update(2, &mut value) && !counters.update(2, &mut value));
         assert_eq!(value, words(20, [21, 22]));

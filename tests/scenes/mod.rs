@@ -644,7 +644,7 @@ fn slots(counts: &[(u32, u64)]) -> Histogram {
             *calls = count / wide + u64::from(index < count % wide);
         }
     }
-    Histogram::from_steps(&steps)
+    Histogram::from_steps(steps)
 }
 
 /// The histogram after limiting all times to this range, with one call moved to each of its ends.
@@ -662,7 +662,7 @@ fn between((min, max): (u64, u64), calls: &Histogram) -> Histogram {
             steps[step_of(end)] += 1;
         }
     }
-    Histogram::from_steps(&steps)
+    Histogram::from_steps(steps)
 }
 
 /// A report of these layers. If one of them has a number of active calls, all measured layers get one.

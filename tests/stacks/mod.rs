@@ -32,7 +32,7 @@ fn family(family: Family, times: &[(u64, u64)], rows: [u64; 10], reached: [u64; 
     FamilyReport {
         total_ns: rows.iter().filter_map(|row| row.ns).fold(0, u64::saturating_add),
         extremes: all.clone().min().zip(all.max()),
-        histogram: Histogram::from_steps(&steps),
+        histogram: Histogram::from_steps(steps),
         rows,
         ..FamilyReport::new(family)
     }

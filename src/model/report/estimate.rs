@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn impossible_numbers_have_an_interval_nevertheless() {
-        let full = Histogram::from_steps(&[u64::MAX; 305]).estimated(Sample::new(1_000_000).unwrap());
+        let full = Histogram::from_steps([u64::MAX; 305]).estimated(Sample::new(1_000_000).unwrap());
         let estimate = Estimate::of(&full, 0, Some((9, 3))).unwrap();
         assert!(estimate.count_low <= estimate.count_high && estimate.avg_low_ns <= estimate.avg_high_ns);
     }

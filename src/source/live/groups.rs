@@ -28,9 +28,10 @@ pub fn read(groups: &AttachedGroups, plan: &Plan, epoch: u64) -> GroupsCounters 
         },
         GroupCounters::Stack { families, origins } => {
             let mut last = groups.last.borrow_mut();
+            let mut family = family_stats::default();
             let of_group = |group| {
                 let stack = last.entry(group).or_default();
-                read_stack(families, origins, group, epoch, stack);
+                read_stack(families, origins, group, epoch, (&mut family, stack));
                 (group, stack.clone())
             };
             GroupsCounters {
@@ -110,13 +111,13 @@ fn read_ops(
 }
 
 /// Reads what changed since the last time: most groups have calls of few families, and there may be hundreds of groups
-/// without any.
+/// without any. `room`: for one family.
 fn read_stack(
     families: &Counters<family_stats>,
     origins: &Counters<origin_stats>,
     group: u32,
     epoch: u64,
-    last: &mut StackCounters,
+    (room, last): (&mut family_stats, &mut StackCounters),
 ) {
     last.families.resize(FAMILIES as usize, Arc::default());
     last.origins.resize((ORIGINS * DIRECTIONS) as usize, [0; 4]);
@@ -126,8 +127,8 @@ fn read_stack(
             FamilyCounters::forget_extremes(known);
             continue;
         }
-        if let Some(family) = families.element(element) {
-            *known = Arc::new(stack::family(&family, epoch));
+        if families.element_into(element, room) {
+            *known = Arc::new(stack::family(room, epoch));
         }
     }
     for (known, element) in last.origins.iter_mut().zip((group * ORIGINS * DIRECTIONS) as usize..) {

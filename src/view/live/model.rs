@@ -169,7 +169,7 @@ impl Model {
     ///
     /// # Errors
     /// Those of [`History::push`].
-    pub fn second(&mut self, report: &Report, slow: (Vec<SlowCall>, u64), beside: &Beside) -> io::Result<()> {
+    pub fn second(&mut self, report: Report, slow: (Vec<SlowCall>, u64), beside: &Beside) -> io::Result<()> {
         let report = self.history.push(report, slow, beside)?;
         match self.history.range().filter(|_| self.is_following()) {
             // What was packed a moment ago need not be unpacked.

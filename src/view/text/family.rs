@@ -434,7 +434,7 @@ mod tests {
             extremes: None,
             rows: Vec::new(),
             classes: Vec::new(),
-            histogram: crate::model::histogram::Histogram::from_steps(&steps),
+            histogram: crate::model::histogram::Histogram::from_steps(steps),
         };
         let unit = unit_of([family.total_ns].into_iter(), Unit::Nanoseconds);
         for width in [60, 80, 120] {
