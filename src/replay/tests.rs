@@ -503,22 +503,21 @@ fn what_is_not_replayed_is_counted_with_its_reason() {
     );
 }
 
+/// All calls, and those that change owners.
+fn with_owners() -> Selection {
+    Selection {
+        owners: true,
+        ..Selection::default()
+    }
+}
+
 #[test]
 fn owners_are_changed_if_they_are_selected() {
     let mut made_of = Made::default();
     made_of.open(1, "/a", 0, file(5, 1));
     made_of.on_path(1, Op::Lchown, 0, "/a").extra = 7 << 32 | 9;
     made_of.on_file(1, Op::Fchown, 0, 5).extra = 8;
-    let mut loaded = Loaded::new(Selection {
-        owners: true,
-        ..Selection::default()
-    });
-    loaded.take(made_of.records.clone());
-    loaded.finish();
-    let roots = Roots::default();
-    let plan = made_of
-        .plan_of(loaded, &Meta::default(), &roots, 1, Order::Files)
-        .unwrap();
+    let plan = made_of.plan_as(with_owners(), Order::Files).unwrap();
     let actions = plan.actions[0].iter();
     let changes: Vec<(Does, u64)> = actions.map(|action| (action.does, action.offset)).skip(1).collect();
     assert_eq!(changes, [(Does::Chown, 7 << 32 | 9), (Does::Fchown, 8)]);
@@ -541,16 +540,7 @@ fn threads_are_alone_if_no_other_needs_their_descriptors() {
     made_of.on_path(6, Op::Stat, 0, "/a");
     made_of.open(7, "/a", 0, file(8, 1));
     made_of.at(8, Op::Pread64, 8, 0, 1);
-    let mut loaded = Loaded::new(Selection {
-        owners: true,
-        ..Selection::default()
-    });
-    loaded.take(made_of.records.clone());
-    loaded.finish();
-    let roots = Roots::default();
-    let plan = made_of
-        .plan_of(loaded, &Meta::default(), &roots, 1, Order::Files)
-        .unwrap();
+    let plan = made_of.plan_as(with_owners(), Order::Files).unwrap();
     let alone = plan.threads.iter().filter(|thread| thread.is_alone);
     assert_eq!(alone.map(|thread| thread.tid).collect::<Vec<_>>(), [1, 6]);
     assert_eq!(plan.threads.len(), 8);
