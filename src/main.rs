@@ -12,13 +12,12 @@ use iostackbreakdown::compare::compare;
 use iostackbreakdown::leave::leave;
 use iostackbreakdown::run;
 use iostackbreakdown::say;
+use iostackbreakdown::sys::memory;
 use libbpf_rs::PrintLevel;
 
 const WRONG_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    #[cfg(target_env = "gnu")]
-    iostackbreakdown::sys::memory::return_large_blocks();
     let command = match args::parse(std::env::args_os()) {
         Ok(command) => command,
         Err(line) => {
@@ -26,6 +25,10 @@ fn main() -> ExitCode {
             return ExitCode::from(WRONG_USAGE);
         }
     };
+    match command {
+        Command::Report { .. } | Command::Export { .. } | Command::Replay { .. } => memory::keep_freed(),
+        _ => memory::return_large_blocks(),
+    }
     let ended = match &command {
         Command::Text(text) => return print(text),
         Command::Complete(words) => return print(&complete::answer(words).to_string()),

@@ -18,6 +18,7 @@ use iostackbreakdown::replay::load::{Loaded, Selection};
 use iostackbreakdown::replay::order::Order;
 use iostackbreakdown::replay::path::Roots;
 use iostackbreakdown::replay::plan;
+use iostackbreakdown::sys::memory::keep_freed;
 
 /// Calls of a hundredth of that server.
 const CALLS: u64 = 550_000;
@@ -196,11 +197,7 @@ fn memory() -> u64 {
 fn load() {
     let path = PathBuf::from(std::env::var_os("IOSB_WORK").expect("the test below runs it"));
     // As the tool does.
-    #[cfg(target_env = "gnu")]
-    // SAFETY: a refusal only means more memory.
-    unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
-    }
+    keep_freed();
     let before = memory();
     let begun = Instant::now();
     let recording = Recording::open(&path).unwrap();

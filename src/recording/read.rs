@@ -355,8 +355,15 @@ fn key<R: Table>(batch: &[Option<R>], is_definition: bool) -> u64 {
     time.unwrap_or(0)
 }
 
-fn in_span<R: Table>(row: &R, span: (u64, u64)) -> bool {
-    (span.0..span.1).contains(&row.at_ns())
+/// Appends those rows of a batch that are known and in the span: in the memory of the batch if there are no others.
+fn append<R: Table>(into: &mut Vec<R>, batch: Vec<Option<R>>, span: (u64, u64)) {
+    let is_in_span = |row: &R| (span.0..span.1).contains(&row.at_ns());
+    let rows = batch.into_iter().filter_map(|row| row.filter(is_in_span));
+    if into.is_empty() {
+        *into = rows.collect();
+    } else {
+        into.extend(rows);
+    }
 }
 
 impl<R: Table> Cursor for Plain<R> {
@@ -368,10 +375,9 @@ impl<R: Table> Cursor for Plain<R> {
     }
 
     fn take(&mut self, into: &mut Records, span: (u64, u64)) {
-        let rows = self.batch.take().unwrap_or_default().into_iter().flatten();
         // A definition holds from its moment on.
         let span = if self.is_definition { (0, span.1) } else { span };
-        (self.list)(into).extend(rows.filter(|row| in_span(row, span)));
+        append((self.list)(into), self.batch.take().unwrap_or_default(), span);
     }
 
     fn is_definition(&self) -> bool {
@@ -453,8 +459,7 @@ impl Cursor for Calls {
     }
 
     fn take(&mut self, into: &mut Records, span: (u64, u64)) {
-        let rows = self.batch.take().unwrap_or_default().into_iter().flatten();
-        into.calls.extend(rows.filter(|call| in_span(call, span)));
+        append(&mut into.calls, self.batch.take().unwrap_or_default(), span);
     }
 
     fn is_definition(&self) -> bool {

@@ -29,6 +29,7 @@ use crate::model::run_info::RunInfo;
 use crate::model::selection::Selection;
 use crate::model::snapshot::Snapshot;
 use crate::say;
+use crate::sys::memory::keep_freed;
 use crate::view::live::{Action, Beside, Facts, Model, Shows};
 use crate::view::text::notes::rows_not_measured;
 
@@ -60,10 +61,6 @@ struct Recorded {
     fold: Fold,
     from_ns: u64,
 }
-
-/// What a second needs and gives back: a few MiB, as large as the tables of groups are.
-#[cfg(target_env = "gnu")]
-const KEPT: i32 = 4 << 20;
 
 impl LiveView {
     /// Takes over the terminal. `first` is a report without numbers, `start` has the counters of the start.
@@ -113,8 +110,7 @@ impl LiveView {
             true => None,
             false => Some(KeptSeconds::begin(info, start)?),
         };
-        #[cfg(target_env = "gnu")]
-        crate::sys::memory::keep_freed(KEPT);
+        keep_freed();
         Ok(Self {
             model: Model::new(facts, Some(live.history_bytes)),
             console: Console::open(options.output.color)?,

@@ -5,7 +5,6 @@ pub mod assembly;
 pub mod capabilities;
 pub mod clock;
 pub mod counters;
-#[cfg(target_env = "gnu")]
 pub mod memory;
 pub mod perf;
 pub mod table;
