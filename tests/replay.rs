@@ -700,6 +700,7 @@ fn record_layers(scene: &Scene, name: &str, layers: &str, command: &[&str]) {
 /// The calls of each thread that a replay makes or has made, in their order: what they do, and their error or 0.
 fn calls(recording: &Path, is_replay: bool) -> BTreeMap<u32, Vec<(Does, i64)>> {
     const PATH: u32 = 0o10_000_000;
+    const SET_FLAGS: u64 = libc::F_SETFL as u64;
     let recording = Recording::open(recording).unwrap();
     let mut records = Records::default();
     recording.batches(None, None).for_each(|batch| records.append(batch));
@@ -718,17 +719,28 @@ fn calls(recording: &Path, is_replay: bool) -> BTreeMap<u32, Vec<(Does, i64)>> {
     let helpers = helpers.filter(|file| file.flags & PATH != 0 || is_of_system(file));
     let helpers: std::collections::BTreeSet<u32> = helpers.map(|file| file.number).collect();
     let mut all: BTreeMap<u32, Vec<(Does, i64)>> = BTreeMap::new();
-    let mut not_used = std::collections::BTreeSet::new();
+    let comm_of = |call: &Call| threads.get(&call.tid).copied().unwrap_or_default();
+    // What was open before is opened by none of its threads.
+    let opens =
+        |call: &&Call| call.value >= 0 && does(call.op) == Ok(Does::Open) && comm_of(call).starts_with("replay-");
+    let opened: std::collections::BTreeSet<u32> =
+        records.calls.iter().filter(opens).map(|call| call.files[0]).collect();
+    let found = records
+        .files
+        .iter()
+        .map(|file| file.number)
+        .filter(|number| !opened.contains(number));
+    let mut not_used: std::collections::BTreeSet<u32> = found.collect();
     for call in &records.calls {
-        let comm = threads.get(&call.tid).copied().unwrap_or_default();
+        let comm = comm_of(call);
         let tid = match comm.strip_prefix("replay-") {
             Some(tid) if is_replay => tid.parse().unwrap(),
             None if !is_replay => call.tid,
             _ => continue,
         };
         let Ok(mut what) = does(call.op) else { continue };
-        // Replayed by fchdir, which is not recorded.
-        if what == Does::Chdir {
+        // Replayed by fchdir, which is not recorded; other commands, such as those that duplicate a descriptor.
+        if what == Does::Chdir || what == Does::SetFlags && call.extra != SET_FLAGS {
             continue;
         }
         let has_path = call.paths.as_ref().and_then(|paths| paths.first.as_ref());
