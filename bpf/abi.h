@@ -1161,6 +1161,7 @@ struct cast_types {
 	__u32 block_device;
 	__u32 gendisk;
 	__u32 pt_regs;
+	__u32 page;
 };
 
 /* Kfuncs that this kernel has. */

@@ -564,11 +564,23 @@ static __always_inline void record_block(__u8 op, __u32 group, __u64 from, __u64
 	record_in_group(group, block_index(op), true, now - from, result, queue_ns);
 }
 
+/* The file whose data a page has. `typed`: PAGES_ARE_TYPED. */
+static __always_inline void fill_inode_of(struct request_record *record, __u64 page, bool typed)
+{
+	struct inode *inode = inode_of_page(page, typed);
+	struct super_block *sb;
+
+	if (!inode)
+		return;
+	record->inode = READ(typed, inode, i_ino);
+	sb = READ(typed, inode, i_sb);
+	record->inode_device = READ(typed, sb, s_dev);
+}
+
 /* The file whose data a bio carries; without one, 0 in the inode of the record. */
 static __always_inline void fill_inode(struct request_record *record, const struct bio *bio, bool direct)
 {
 	struct bio_vec *vector;
-	struct inode *inode;
 	__u64 page;
 
 	record->inode = 0;
@@ -576,19 +588,15 @@ static __always_inline void fill_inode(struct request_record *record, const stru
 	if (!bio)
 		return;
 	vector = READ(direct, bio, bi_io_vec);
-	/*
-	 * Only probe reads from the page on: what a field of it means depends on the page, which no type knows. Stored and
-	 * loaded again it is a number to the verifier.
-	 */
+	/* Stored and loaded again it is a number to the verifier, with which the head of the page is computed. */
 	record->inode = (__u64)READ(direct, vector, bv_page);
 	barrier();
 	page = record->inode;
 	record->inode = 0;
-	inode = inode_of_page((void *)page);
-	if (!inode)
-		return;
-	record->inode = BPF_CORE_READ(inode, i_ino);
-	record->inode_device = BPF_CORE_READ(inode, i_sb, s_dev);
+	if (PAGES_ARE_TYPED)
+		fill_inode_of(record, page, true);
+	else
+		fill_inode_of(record, page, false);
 }
 
 /* The flags that have names in records. */
@@ -745,7 +753,8 @@ static __always_inline int on_end(struct request *rq, bool direct, long error, b
 	if (config.records && (!ended.foreign || (WHOLE_STACK && ended.foreign == FOREIGN_KERNEL))) {
 		/* Typed pointers cost no probe reads: a record reads more than a dozen fields. */
 		if (by == END_BY_FUNCTION)
-			record_request(as_number(address), now, result_of(error, is_status, ended.bytes));
+			record_request(as_number_by(&state->rq_start_ns, address), now,
+				       result_of(error, is_status, ended.bytes));
 		else
 			write_request(rq, true, &ended, now, result_of(error, is_status, ended.bytes));
 	}

@@ -43,6 +43,7 @@ static void *(*const rdonly_cast)(const void *pointer, __u32 type) = (void *)KFU
 		struct bio *: cast_types.bio,                                                                          \
 		struct block_device *: cast_types.block_device,                                                        \
 		struct gendisk *: cast_types.gendisk,                                                                  \
+		struct page *: cast_types.page,                                                                        \
 		default: 0)
 #define TYPED(pointer) ((typeof(pointer))rdonly_cast(pointer, TYPE_OF(pointer)))
 #define PROBED(pointer, field) (TYPE_OF(pointer) ? TYPED(pointer)->field : BPF_CORE_READ(pointer, field))
@@ -182,6 +183,18 @@ static __always_inline __u64 as_number(__u64 address)
 	__u64 number;
 
 	bpf_probe_read_kernel(&number, sizeof(number), &address);
+	return number;
+}
+
+/* The same without a helper, by a word of a map's value, which nothing else looks at meanwhile, and which it keeps. */
+static __always_inline __u64 as_number_by(__u64 *word, __u64 address)
+{
+	__u64 kept = *word, number;
+
+	*word = address;
+	barrier();
+	number = *word;
+	*word = kept;
 	return number;
 }
 

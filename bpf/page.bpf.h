@@ -15,6 +15,9 @@ static __always_inline __u64 head_by_info(__u64 page, __u64 info)
 	return info >> 32 == 0xffffffff ? page & info : info - 1;
 }
 
+/* Whether the kernel can give the address of a page a type: its fields, and those of its file, are then read directly. */
+#define PAGES_ARE_TYPED (!!cast_types.page)
+
 /* The head of the compound page or folio that the page belongs to; of any other page, the page itself. */
 static __always_inline struct page *head_of_page(struct page *page)
 {
@@ -27,10 +30,32 @@ static __always_inline struct page *head_of_page(struct page *page)
 	return page;
 }
 
-/* The page cache, or other owner, of a page; only the head of a large folio has it. */
-static __always_inline struct address_space *mapping_of_page(struct page *page)
+/*
+ * Whether the page at an address is no head, if the kernel can give it a type. That of the field depends on the page:
+ * to the verifier it may be a pointer.
+ */
+static __always_inline bool is_tail_page(__u64 address)
 {
-	return BPF_CORE_READ(head_of_page(page), mapping);
+	struct page *page = (void *)address;
+	struct page___info *named;
+
+	page = TYPED(page);
+	named = (void *)page;
+	if (bpf_core_field_exists(page->compound_head))
+		return lower_half(page->compound_head) & 1;
+	return bpf_core_field_exists(named->compound_info) && lower_half(named->compound_info) & 1;
+}
+
+/* The page cache, or other owner, of a page; only the head of a large folio has it. */
+static __always_inline struct address_space *mapping_of_page(__u64 address, bool typed)
+{
+	struct page *head = (void *)address;
+
+	if (!typed)
+		return BPF_CORE_READ(head_of_page(head), mapping);
+	if (is_tail_page(address))
+		head = head_of_page(head);
+	return TYPED(head)->mapping;
 }
 
 /*
@@ -39,7 +64,7 @@ static __always_inline struct address_space *mapping_of_page(struct page *page)
  */
 static __always_inline struct address_space *mapping_of_bio(const struct bio *bio)
 {
-	return mapping_of_page(BPF_CORE_READ(bio, bi_io_vec, bv_page));
+	return mapping_of_page((__u64)BPF_CORE_READ(bio, bi_io_vec, bv_page), false);
 }
 
 /* include/uapi/linux/magic.h */
@@ -51,9 +76,10 @@ static __always_inline struct address_space *mapping_of_bio(const struct bio *bi
  * Whether a file is in memory alone. No request is for such a file: one with its pages is direct I/O on another file,
  * whose buffer they are.
  */
-static __always_inline bool is_in_memory(const struct inode *inode)
+static __always_inline bool is_in_memory(const struct inode *inode, bool typed)
 {
-	unsigned long magic = BPF_CORE_READ(inode, i_sb, s_magic);
+	struct super_block *sb = READ(typed, inode, i_sb);
+	unsigned long magic = READ(typed, sb, s_magic);
 
 	return magic == TMPFS_MAGIC || magic == HUGETLBFS_MAGIC || magic == RAMFS_MAGIC;
 }
@@ -61,17 +87,17 @@ static __always_inline bool is_in_memory(const struct inode *inode)
 /* Low bits of page->mapping that say that it is no page cache (include/linux/page-flags.h: PAGE_MAPPING_FLAGS). */
 #define PAGE_MAPPING_FLAGS 3
 
-/* The file whose data a page has; NULL: none. */
-static __always_inline struct inode *inode_of_page(struct page *page)
+/* The file whose data a page has; NULL: none. `typed`: PAGES_ARE_TYPED. */
+static __always_inline struct inode *inode_of_page(__u64 page, bool typed)
 {
-	struct address_space *mapping = mapping_of_page(page);
+	struct address_space *mapping = mapping_of_page(page, typed);
 	struct inode *inode;
 
-	if ((__u64)mapping & PAGE_MAPPING_FLAGS)
+	if (lower_half((__u64)mapping) & PAGE_MAPPING_FLAGS)
 		return NULL;
-	inode = BPF_CORE_READ(mapping, host);
+	inode = READ(typed, mapping, host);
 	/* In a page of a slab, this field means something else. */
-	if (!inode || BPF_CORE_READ(inode, i_mapping) != mapping || is_in_memory(inode))
+	if (!inode || READ(typed, inode, i_mapping) != mapping || is_in_memory(inode, typed))
 		return NULL;
 	return inode;
 }
@@ -79,7 +105,7 @@ static __always_inline struct inode *inode_of_page(struct page *page)
 /* The file whose data a bio carries, by its first page; NULL: none. */
 static __always_inline struct inode *inode_of_bio(const struct bio *bio)
 {
-	return inode_of_page(BPF_CORE_READ(bio, bi_io_vec, bv_page));
+	return inode_of_page((__u64)BPF_CORE_READ(bio, bi_io_vec, bv_page), false);
 }
 
 #endif

@@ -87,7 +87,7 @@ pub struct Scan {
 }
 
 /// Types that programs cast pointers to.
-pub const CAST_TYPES: [&str; 10] = [
+pub const CAST_TYPES: [&str; 11] = [
     "file",
     "inode",
     "kiocb",
@@ -98,6 +98,7 @@ pub const CAST_TYPES: [&str; 10] = [
     "block_device",
     "gendisk",
     "pt_regs",
+    "page",
 ];
 /// Kernel functions that programs may call, their number of arguments, and their identifiers in the programs.
 const KFUNCS: [(&str, u32, u32); 7] = [

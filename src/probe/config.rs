@@ -228,6 +228,7 @@ fn cast_types(facts: &Facts) -> types::cast_types {
         block_device: type_of("block_device"),
         gendisk: type_of("gendisk"),
         pt_regs: type_of("pt_regs"),
+        page: type_of("page"),
     }
 }
 

@@ -4,7 +4,8 @@
  *
  * page: prints which page's owner it is, for the head and a tail of a folio, each way in which kernels link the two: by
  * the head's address in compound_head, or in compound_info, or by a mask in compound_info. Then whether the bio carries
- * data of a file: of a page of a file on a disk, of one in memory, of an anonymous page, and of a slab.
+ * data of a file: of a page of a file on a disk, of one in memory, of an anonymous page, and of a slab. Each by probe reads
+ * and by a typed pointer, which must find the same.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -52,6 +53,9 @@ static bool is_info;
 #define READ_2(from, field, of_it) ((from)->field->of_it)
 #define READ_OF(a, b, c, name, ...) name
 #define BPF_CORE_READ(...) READ_OF(__VA_ARGS__, READ_2, READ_1)(__VA_ARGS__)
+#define READ(typed, from, field) ((void)(typed), (from)->field)
+#define TYPED(pointer) (pointer)
+#define lower_half(pointer) ((__u32)(unsigned long)(pointer))
 
 #include "../../bpf/page.bpf.h"
 
@@ -62,6 +66,8 @@ static void print_file(struct page page)
 	struct bio_vec vec = { .bv_page = &page };
 	struct bio bio = { .bi_io_vec = &vec };
 
+	if (inode_of_bio(&bio) != inode_of_page((__u64)&page, true))
+		puts("another file by a typed pointer");
 	puts(inode_of_bio(&bio) ? "of a file" : "of no file");
 }
 
@@ -98,6 +104,8 @@ int main(void)
 			struct bio_vec vec = { .bv_page = &folio[i] };
 			struct bio bio = { .bi_io_vec = &vec };
 
+			if (mapping_of_page((__u64)&folio[i], true) != mapping_of_bio(&bio))
+				puts("another owner by a typed pointer");
 			puts(mapping_of_bio(&bio)->owner);
 		}
 	}
