@@ -18,6 +18,7 @@ use libbpf_rs::PrintLevel;
 const WRONG_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
+    memory::return_large_blocks();
     let command = match args::parse(std::env::args_os()) {
         Ok(command) => command,
         Err(line) => {
@@ -25,9 +26,8 @@ fn main() -> ExitCode {
             return ExitCode::from(WRONG_USAGE);
         }
     };
-    match command {
-        Command::Report { .. } | Command::Export { .. } | Command::Replay { .. } => memory::keep_freed(),
-        _ => memory::return_large_blocks(),
+    if let Command::Report { .. } | Command::Export { .. } | Command::Replay { .. } = command {
+        memory::keep_freed();
     }
     let ended = match &command {
         Command::Text(text) => return print(text),
