@@ -588,11 +588,8 @@ static __always_inline void fill_inode(struct request_record *record, const stru
 	if (!bio)
 		return;
 	vector = READ(direct, bio, bi_io_vec);
-	/* Stored and loaded again it is a number to the verifier, with which the head of the page is computed. */
-	record->inode = (__u64)READ(direct, vector, bv_page);
-	barrier();
-	page = record->inode;
-	record->inode = 0;
+	/* With a number the head of the page is computed. */
+	page = as_number_by(&record->inode, (__u64)READ(direct, vector, bv_page));
 	if (PAGES_ARE_TYPED)
 		fill_inode_of(record, page, true);
 	else

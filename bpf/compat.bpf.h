@@ -186,7 +186,7 @@ static __always_inline __u64 as_number(__u64 address)
 	return number;
 }
 
-/* The same without a helper, by a word of a map's value, which nothing else looks at meanwhile, and which it keeps. */
+/* The same without a helper, by a word of a map's value or record, which nothing else looks at meanwhile, and which it keeps. */
 static __always_inline __u64 as_number_by(__u64 *word, __u64 address)
 {
 	__u64 kept = *word, number;

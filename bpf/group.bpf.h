@@ -408,7 +408,10 @@ static __always_inline __u32 group_of_call(const struct thread_state *state, __u
 	return group_of_open_file(state, thread, TYPED(file), true);
 }
 
-/* The group of a call of a function; `address`: the argument that leads to its file, as point_shape() says. */
+/*
+ * The group of a call of a function without a file as argument; `address`: the argument that leads to its file, as
+ * point_shape() says.
+ */
 __noinline __u32 group_of_argument(__u32 point, __u64 address)
 {
 	void *argument = (void *)address;
@@ -430,9 +433,6 @@ __noinline __u32 group_of_argument(__u32 point, __u64 address)
 		break;
 	case SHAPE_SYSCALL_32_FD_0:
 		argument = file_of_descriptor(COMPAT_SYSCALL_ARG_0(false, (struct pt_regs *)argument));
-		break;
-	case SHAPE_KIOCB_0:
-		argument = BPF_CORE_READ((struct kiocb *)argument, ki_filp);
 		break;
 	case SHAPE_FAULT_0:
 		argument = BPF_CORE_READ((struct vm_fault *)argument, vma, vm_file);
