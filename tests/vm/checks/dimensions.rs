@@ -325,17 +325,12 @@ fn changing_files(guest: &Guest) -> Result<(), String> {
                 read_byte(file)?;
             }
         }
-        let report = report_of(tool)?;
-        for (name, count) in names.iter().zip([ROUNDS, 2 * ROUNDS]) {
-            let group = groups(&report).iter().find(|group| group["name"] == name.as_str());
-            let reported = group.map(|group| reads_of(group, layers.last().copied()));
-            if reported != Some(count) {
-                return Err(format!(
-                    "{layers:?}, {name}: {reported:?} of {count}: {}",
-                    report["groups"]
-                ));
-            }
-        }
+        check_reads(
+            &report_of(tool)?,
+            layers.last().copied(),
+            names.each_ref().map(String::as_str),
+            [ROUNDS, 2 * ROUNDS],
+        )?;
     }
     Ok(())
 }
@@ -345,6 +340,21 @@ fn read_byte(file: &fs::File) -> Result<(), String> {
         Ok(1) => Ok(()),
         other => Err(format!("a read: {other:?}")),
     }
+}
+
+/// Each of two groups must have so many reads, of a layer or of the whole stack.
+fn check_reads(report: &Value, layer: Option<&str>, names: [&str; 2], counts: [u64; 2]) -> Result<(), String> {
+    for (name, count) in names.into_iter().zip(counts) {
+        let group = groups(report).iter().find(|group| group["name"] == name);
+        let reported = group.map(|group| reads_of(group, layer));
+        if reported != Some(count) {
+            return Err(format!(
+                "{layer:?}, {name}: {reported:?} of {count}: {}",
+                report["groups"]
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The reads of a group, of a layer or of the whole stack.
@@ -380,17 +390,7 @@ fn changing_group(guest: &Guest) -> Result<(), String> {
             }
         }
         enter("")?;
-        let report = report_of(tool)?;
-        for (name, count) in names.iter().zip(COUNTS) {
-            let group = groups(&report).iter().find(|group| group["name"] == *name);
-            let reported = group.map(|group| reads_of(group, layers.last().copied()));
-            if reported != Some(count) {
-                return Err(format!(
-                    "{layers:?}, {name}: {reported:?} of {count}: {}",
-                    report["groups"]
-                ));
-            }
-        }
+        check_reads(&report_of(tool)?, layers.last().copied(), names, COUNTS)?;
     }
     for name in names {
         fs::remove_dir(format!("{UNIFIED}{name}")).map_err(|e| format!("{name}: {e}"))?;
