@@ -739,7 +739,8 @@ fn calls(recording: &Path, is_replay: bool) -> BTreeMap<u32, Vec<(Does, i64)>> {
             _ => continue,
         };
         let Ok(mut what) = does(call.op) else { continue };
-        // Replayed by fchdir, which is not recorded; other commands, such as those that duplicate a descriptor.
+        // A change of the directory is replayed by fchdir, which is not recorded. Of fcntl, one command is replayed, and others
+        // are calls of the replay itself: it duplicates descriptors.
         if what == Does::Chdir || what == Does::SetFlags && call.extra != SET_FLAGS {
             continue;
         }

@@ -41,8 +41,8 @@ pub fn read(attached: &Attached, plan: &Plan, epoch: u64, counts_runs: bool) -> 
     }
 }
 
-/// Reads everything that the programs have counted, without the kernel's counts of probes. `epoch` is the generation of extremes that ends; the counts may
-/// include calls since the next one began, so its extremes are read as well.
+/// Reads everything that the programs have counted, without the kernel's counts of probes. `epoch` is the generation of
+/// extremes that ends; the counts may include calls since the next one began, so its extremes are read as well.
 pub(super) fn read_programs(attached: &Attached, plan: &Plan, epoch: u64) -> Snapshot {
     let completions: BTreeMap<usize, usize> = plan.completion_counters().collect();
     let (usual, unread) = usual_calls(attached);
