@@ -501,12 +501,11 @@ impl Attaching<'_> {
     fn completions(&mut self) -> bool {
         let Setup { plan, selection, .. } = self.setup;
         for &hook in selection.completions {
+            let mut shared = None;
             for end in &plan.completions {
-                match self.completion(&end.function, hook, POINT_COMPLETED) {
+                match self.completion(&end.function, hook, POINT_COMPLETED, &mut shared) {
                     Ok((program, link)) => {
-                        let mut probe = Probe::on_event(None, hook, "", Some(program));
-                        probe.functions = vec![end.function.clone()];
-                        self.attached.probes.push(probe);
+                        self.attached.note_completion(&end.function, hook, program);
                         self.attached.returns.push((None, link));
                         let hooks = self.attached.completions.entry(end.function.clone()).or_default();
                         hooks.push(hook);
@@ -529,16 +528,21 @@ impl Attaching<'_> {
         let (Some(failure), Some(&hook)) = (&plan.failure, selection.completions.last()) else {
             return;
         };
-        if let Ok((program, link)) = self.completion(&failure.function, hook, POINT_FAILED) {
-            let mut probe = Probe::on_event(None, hook, "", Some(program));
-            probe.functions = vec![failure.function.clone()];
-            self.attached.probes.push(probe);
+        if let Ok((program, link)) = self.completion(&failure.function, hook, POINT_FAILED, &mut None) {
+            self.attached.note_completion(&failure.function, hook, program);
             self.attached.returns.push((None, link));
         }
     }
 
     /// `point`: which argument of the function has the result of the request (`POINT_COMPLETED`, `POINT_FAILED`).
-    fn completion(&self, function: &str, hook: Hook, point: u32) -> io::Result<(Rc<OwnedFd>, Detachable)> {
+    /// `shared`: the program that serves all functions with this point, if the hook allows it and once it is loaded.
+    fn completion(
+        &self,
+        function: &str,
+        hook: Hook,
+        point: u32,
+        shared: &mut Option<Rc<OwnedFd>>,
+    ) -> io::Result<(Rc<OwnedFd>, Detachable)> {
         let progs = &self.attached.skeleton.progs;
         match hook {
             Hook::Fentry if self.attached.programs.has(&progs.complete_fentry) => {
@@ -550,9 +554,13 @@ impl Attaching<'_> {
                 Ok((Rc::new(program), Detachable::Fd(link)))
             }
             Hook::Kprobe => {
-                let program = self.load_copy(&progs.complete_function, hook, Some(point), None)?;
+                let program = match shared.take() {
+                    Some(loaded) => loaded,
+                    None => Rc::new(self.load_copy(&progs.complete_function, hook, Some(point), None)?),
+                };
+                *shared = Some(program.clone());
                 let (link, _) = self.on_entry(&program, function)?;
-                Ok((Rc::new(program), link))
+                Ok((program, link))
             }
             _ => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -874,6 +882,17 @@ impl Attached {
     #[must_use]
     pub fn loading(&self) -> Loading {
         self.programs.loading()
+    }
+
+    /// Records that a function that completes requests, or fails them, is hooked.
+    fn note_completion(&mut self, function: &str, hook: Hook, program: Rc<OwnedFd>) {
+        if let Some(last) = self.probes.last_mut()
+            && last.entry.as_ref().is_some_and(|entry| Rc::ptr_eq(entry, &program))
+        {
+            last.functions.push(function.to_owned());
+        } else {
+            self.probes.push(Probe::on_event(None, hook, function, Some(program)));
+        }
     }
 
     /// Records that a function is hooked.
