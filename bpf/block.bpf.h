@@ -564,10 +564,10 @@ static __always_inline void record_block(__u8 op, __u32 group, __u64 from, __u64
 	record_in_group(group, block_index(op), true, now - from, result, queue_ns);
 }
 
-/* The file whose data a page has. `typed`: PAGES_ARE_TYPED. */
-static __always_inline void fill_inode_of(struct request_record *record, __u64 page, bool typed)
+/* The file of a page cache. `typed`: `mapping` is a typed pointer. */
+static __always_inline void fill_inode_of(struct request_record *record, struct address_space *mapping, bool typed)
 {
-	struct inode *inode = inode_of_page(page, typed);
+	struct inode *inode = inode_of_mapping(mapping, typed);
 	struct super_block *sb;
 
 	if (!inode)
@@ -581,6 +581,7 @@ static __always_inline void fill_inode_of(struct request_record *record, __u64 p
 static __always_inline void fill_inode(struct request_record *record, const struct bio *bio, bool direct)
 {
 	struct bio_vec *vector;
+	struct page *first;
 	__u64 page;
 
 	record->inode = 0;
@@ -588,12 +589,18 @@ static __always_inline void fill_inode(struct request_record *record, const stru
 	if (!bio)
 		return;
 	vector = READ(direct, bio, bi_io_vec);
+	first = READ(direct, vector, bv_page);
+	/* Before 6.2 a number gets no type, but the head of a page, which usually is the page itself, comes with one. */
+	if (direct && !PAGES_ARE_TYPED && may_be_kernels(first) && !is_tail_page(first)) {
+		fill_inode_of(record, first->mapping, true);
+		return;
+	}
 	/* With a number the head of the page is computed. */
-	page = as_number_by(&record->inode, (__u64)READ(direct, vector, bv_page));
+	page = as_number_by(&record->inode, (__u64)first);
 	if (PAGES_ARE_TYPED)
-		fill_inode_of(record, page, true);
+		fill_inode_of(record, mapping_of_page(page, true), true);
 	else
-		fill_inode_of(record, page, false);
+		fill_inode_of(record, mapping_of_page(page, false), false);
 }
 
 /* The flags that have names in records. */

@@ -62,6 +62,15 @@ static __always_inline __u32 lower_half(__u64 pointer)
 	return low;
 }
 
+/*
+ * Whether a word may be an address of the kernel, which as a number is negative. Loads of older kernels through a typed
+ * pointer do not fail at other addresses: they may read user memory.
+ */
+static __always_inline bool may_be_kernels(const void *address)
+{
+	return (__s64)address < 0;
+}
+
 static __always_inline __u64 read_word(const void *address)
 {
 	__u64 word = 0;

@@ -31,16 +31,13 @@ static __always_inline struct page *head_of_page(struct page *page)
 }
 
 /*
- * Whether the page at an address is no head, if the kernel can give it a type. That of the field depends on the page:
- * to the verifier it may be a pointer.
+ * Whether a page is no head. `page`: a typed pointer. The type of the field depends on the page: to the verifier it may be
+ * a pointer.
  */
-static __always_inline bool is_tail_page(__u64 address)
+static __always_inline bool is_tail_page(struct page *page)
 {
-	struct page *page = (void *)address;
-	struct page___info *named;
+	struct page___info *named = (void *)page;
 
-	page = TYPED(page);
-	named = (void *)page;
 	if (bpf_core_field_exists(page->compound_head))
 		return lower_half(page->compound_head) & 1;
 	return bpf_core_field_exists(named->compound_info) && lower_half(named->compound_info) & 1;
@@ -53,7 +50,7 @@ static __always_inline struct address_space *mapping_of_page(__u64 address, bool
 
 	if (!typed)
 		return BPF_CORE_READ(head_of_page(head), mapping);
-	if (is_tail_page(address))
+	if (is_tail_page(TYPED(head)))
 		head = head_of_page(head);
 	return TYPED(head)->mapping;
 }
@@ -87,19 +84,24 @@ static __always_inline bool is_in_memory(const struct inode *inode, bool typed)
 /* Low bits of page->mapping that say that it is no page cache (include/linux/page-flags.h: PAGE_MAPPING_FLAGS). */
 #define PAGE_MAPPING_FLAGS 3
 
+/* The file of a page cache; NULL: none. `typed`: both are typed pointers. */
+static __always_inline struct inode *inode_of_mapping(struct address_space *mapping, bool typed)
+{
+	struct inode *inode;
+
+	/* In a page of a slab, this field means something else. */
+	if (lower_half((__u64)mapping) & PAGE_MAPPING_FLAGS || !may_be_kernels(mapping))
+		return NULL;
+	inode = READ(typed, mapping, host);
+	if (!may_be_kernels(inode) || READ(typed, inode, i_mapping) != mapping || is_in_memory(inode, typed))
+		return NULL;
+	return inode;
+}
+
 /* The file whose data a page has; NULL: none. `typed`: PAGES_ARE_TYPED. */
 static __always_inline struct inode *inode_of_page(__u64 page, bool typed)
 {
-	struct address_space *mapping = mapping_of_page(page, typed);
-	struct inode *inode;
-
-	if (lower_half((__u64)mapping) & PAGE_MAPPING_FLAGS)
-		return NULL;
-	inode = READ(typed, mapping, host);
-	/* In a page of a slab, this field means something else. */
-	if (!inode || READ(typed, inode, i_mapping) != mapping || is_in_memory(inode, typed))
-		return NULL;
-	return inode;
+	return inode_of_mapping(mapping_of_page(page, typed), typed);
 }
 
 /* The file whose data a bio carries, by its first page; NULL: none. */

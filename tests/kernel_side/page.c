@@ -56,6 +56,8 @@ static bool is_info;
 #define READ(typed, from, field) ((void)(typed), (from)->field)
 #define TYPED(pointer) (pointer)
 #define lower_half(pointer) ((__u32)(unsigned long)(pointer))
+/* Here addresses are those of a program. */
+#define may_be_kernels(address) ((address) != NULL)
 
 #include "../../bpf/page.bpf.h"
 
