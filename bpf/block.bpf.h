@@ -715,17 +715,13 @@ static __always_inline void write_request(struct request *rq, bool direct, const
 /* The same, out of line (compat.bpf.h), for programs without typed pointers, while the state is in the table. */
 __noinline int record_request(__u64 address, __u64 now, __s64 result)
 {
-	struct request *rq = (void *)address;
-	bool direct = TYPE_ONCE(rq);
 	struct found_request known;
 
 	if (!config.records)
 		return 0;
 	known = find_request(address);
-	if (known.state && direct)
-		write_request(rq, true, known.state, now, result);
-	else if (known.state)
-		write_request(rq, false, known.state, now, result);
+	if (known.state)
+		write_request((void *)address, false, known.state, now, result);
 	return 0;
 }
 
@@ -756,11 +752,11 @@ static __always_inline int on_end(struct request *rq, bool direct, long error, b
 	/* Requests of kernel threads are counted by their origin, in the whole-stack view. */
 	if (config.records && (!ended.foreign || (WHOLE_STACK && ended.foreign == FOREIGN_KERNEL))) {
 		/* Typed pointers cost no probe reads: a record reads more than a dozen fields. */
-		if (by == END_BY_FUNCTION)
+		if (by != END_BY_FUNCTION || TYPE_OF(rq))
+			write_request(rq, true, &ended, now, result_of(error, is_status, ended.bytes));
+		else
 			record_request(as_number_by(&state->rq_start_ns, address), now,
 				       result_of(error, is_status, ended.bytes));
-		else
-			write_request(rq, true, &ended, now, result_of(error, is_status, ended.bytes));
 	}
 	if (ended.needs_flush)
 		state->phase = REQUEST_FLUSHING;
