@@ -24,7 +24,7 @@ const PINNED: &[(&str, &str, u64)] = &[
     ("6.1", "all layers -f", 2_073),
     ("6.1", "all layers recorded", 2_489),
     ("6.1", "blk", 753),
-    ("6.1", "blk recorded", 1_719),
+    ("6.1", "blk recorded", 1_560),
     ("6.1", "start syscall", 154),
     ("6.1", "start blk", 172),
     ("6.1", "start ext4", 519),

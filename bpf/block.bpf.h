@@ -622,6 +622,9 @@ static __always_inline __u32 disk_of_request(struct request *rq, bool direct)
 {
 	struct gendisk *disk;
 
+	/* A request whose issue was noted is on the selected disk. */
+	if (block.disk && !block.is_partition)
+		return block.disk;
 	if (bpf_core_field_exists(((struct request___rq_disk *)0)->rq_disk)) {
 		struct request___rq_disk *old = (void *)rq;
 

@@ -35,10 +35,10 @@ const volatile __u8 op_families[MAX_OPS];
 /* Flag in the key of a function that has a row and no op. */
 #define ROW_KEY 0x100
 
-/* The breakdown of the current thread's call; NULL if none is in flight. */
+/* The breakdown of the current thread's call; NULL if none is in flight. Only the whole-stack view has any. */
 static __always_inline struct breakdown *find_breakdown(void)
 {
-	struct thread_state *state = find_thread(bpf_get_current_pid_tgid());
+	struct thread_state *state = WHOLE_STACK ? find_thread(bpf_get_current_pid_tgid()) : NULL;
 
 	return state && state->breakdown.depth ? &state->breakdown : NULL;
 }

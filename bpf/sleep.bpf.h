@@ -324,8 +324,9 @@ __noinline int is_of_written(__u64 bio)
 __noinline int origin_of_current(void)
 {
 	struct breakdown *breakdown;
+	__u32 flags = task_flags();
 
-	if (is_kernel_thread()) {
+	if (flags & PF_KTHREAD) {
 		__u64 comm[COMM_WORDS] = {};
 
 		bpf_get_current_comm(comm, sizeof(comm));
@@ -333,7 +334,7 @@ __noinline int origin_of_current(void)
 			return ORIGIN_JOURNAL;
 		return (__u32)comm[0] == COMM_KWOR ? ORIGIN_KWORKER : ORIGIN_KERNEL;
 	}
-	if (is_worker())
+	if (flags & PF_IO_WORKER)
 		return ORIGIN_ASYNCHRONOUS;
 	breakdown = find_breakdown();
 	return breakdown && breakdown->family == FAMILY_ASYNCHRONOUS ? ORIGIN_ASYNCHRONOUS : ORIGIN_OWN;
