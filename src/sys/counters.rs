@@ -96,6 +96,21 @@ impl<T: plain::Plain + Default> Counters<T> {
         (0..self.cpus).map(move |cpu| whole(cpu * self.ops + op))
     }
 
+    /// One op's counters without those of CPUs that have counted nothing: most ops are never called. One look is enough
+    /// to see that, since counters only grow.
+    pub fn counted(&self, op: usize) -> impl Iterator<Item = T> + '_ {
+        let elements = (0..self.cpus).map(move |cpu| cpu * self.ops + op);
+        elements
+            .filter(|element| self.words(*element).any(|word| word > 0))
+            .map(|element| self.read(element))
+    }
+
+    /// An element's words in ascending order. It must be in range.
+    fn words(&self, element: usize) -> impl Iterator<Item = u64> + '_ {
+        let words = size_of::<T>() / 8;
+        (element * words..(element + 1) * words).map(|index| self.word_at(index))
+    }
+
     /// The number of elements, for all CPUs together.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -151,11 +166,9 @@ impl<T: plain::Plain + Default> Counters<T> {
 
     /// Copies word by word in ascending order. Returns whether a word has changed. The element must be in range.
     fn update(&self, element: usize, value: &mut T) -> bool {
-        let words = size_of::<T>() / 8;
         let to = (&raw mut *value).cast::<u64>();
         let mut has_changed = false;
-        for index in 0..words {
-            let word = self.word_at(element * words + index);
+        for (index, word) in self.words(element).enumerate() {
             // SAFETY: the word is inside the value, of which all bits may have any value.
             unsafe {
                 has_changed |= to.add(index).read_unaligned() != word;
@@ -274,5 +287,11 @@ mod tests {
         assert_eq!(value, words(20, [21, 22]));
         let Ok(copy) = at_one_moment(|| Ok::<_, std::convert::Infallible>(counters.copy(2)));
         assert_eq!(of_bytes::<Words>(&copy), value);
+        table
+            .update(&1_u32.to_ne_bytes(), &[0; 24], libbpf_rs::MapFlags::ANY)
+            .unwrap();
+        let of_cpus = Counters::<Words>::map(&table, 1).unwrap();
+        let counted: Vec<Words> = of_cpus.counted(0).collect();
+        assert_eq!(counted, [words(0, [1, 2]), words(20, [21, 22])]);
     }
 }
