@@ -76,8 +76,9 @@ fn numbers(
     let Some(measured) = measured else {
         return groups;
     };
+    let slots = stack::slots(measured);
     for (group, stack) in &after.stacks {
-        let (families, not_waited) = stack::of_group(measured, before.stacks.get(group), stack);
+        let (families, not_waited) = stack::of_group(measured, &slots, before.stacks.get(group), stack);
         groups.insert(
             *group,
             Numbers {

@@ -66,6 +66,15 @@ impl Measured<'_> {
     }
 }
 
+/// A row of a family, and where its counters are; `None`: it is not measured.
+pub type Slot = (Row, Option<usize>);
+
+/// The rows of every family, found once for all groups of a report.
+pub fn slots(measured: &Measured<'_>) -> Vec<Slot> {
+    let rows = rows(measured).into_iter();
+    rows.map(|row| (row, measured.slot(row))).collect()
+}
+
 /// The rows of every family, in the order of the stack, without file systems that the kernel does not have.
 fn rows(measured: &Measured<'_>) -> Vec<Row> {
     let layers = measured.info.layers.iter().map(|(layer, _)| *layer);
@@ -75,7 +84,7 @@ fn rows(measured: &Measured<'_>) -> Vec<Row> {
 
 /// The difference of two readings.
 pub fn report(measured: &Measured<'_>, before: &StackCounters, after: &StackCounters) -> StackReport {
-    let rows = rows(measured);
+    let slots = slots(measured);
     let has_requests = measured.has(Row::Device);
     let pairs = Family::ALL.into_iter().zip(after.families.iter().zip(&before.families));
     let differences: Vec<(Family, FamilyCounters)> = pairs
@@ -109,10 +118,13 @@ pub fn report(measured: &Measured<'_>, before: &StackCounters, after: &StackCoun
             too_deep: unbalanced(UNBALANCED_DEPTH),
             sleeps: unbalanced(UNBALANCED_SLEEP),
         },
-        not_measured: rows.iter().filter_map(|row| not_measured(*row, measured)).collect(),
+        not_measured: slots
+            .iter()
+            .filter_map(|(row, _)| not_measured(*row, measured))
+            .collect(),
         families: differences
             .into_iter()
-            .map(|(family, difference)| family_report(family, difference, &rows, measured))
+            .map(|(family, difference)| family_report(family, difference, &slots, measured))
             .collect(),
     }
 }
@@ -142,15 +154,12 @@ fn not_measured(row: Row, measured: &Measured<'_>) -> Option<NotMeasured> {
     })
 }
 
-fn family_report(family: Family, difference: FamilyCounters, rows: &[Row], measured: &Measured<'_>) -> FamilyReport {
+fn family_report(family: Family, difference: FamilyCounters, slots: &[Slot], measured: &Measured<'_>) -> FamilyReport {
     let histogram = Histogram::from_steps(difference.steps);
-    let row = |row: &Row| {
-        let slot = measured.slot(*row);
-        RowReport {
-            row: *row,
-            ns: slot.map(|slot| difference.rows[slot]),
-            calls: slot.filter(|_| !row.is_wait()).map(|slot| difference.reached[slot]),
-        }
+    let row = |(row, slot): &Slot| RowReport {
+        row: *row,
+        ns: slot.map(|slot| difference.rows[slot]),
+        calls: slot.filter(|_| !row.is_wait()).map(|slot| difference.reached[slot]),
     };
     let classes = ReadClass::ALL
         .into_iter()
@@ -166,7 +175,7 @@ fn family_report(family: Family, difference: FamilyCounters, rows: &[Row], measu
         bytes: difference.bytes,
         errors: difference.errors,
         extremes: difference.extremes.filter(|_| histogram.count() > 0),
-        rows: rows.iter().map(row).collect(),
+        rows: slots.iter().map(row).collect(),
         classes: classes
             .map(|(class, (&calls, bytes))| ClassReport { class, calls, bytes })
             .collect(),
@@ -176,12 +185,13 @@ fn family_report(family: Family, difference: FamilyCounters, rows: &[Row], measu
 }
 
 /// The difference of two readings of a group, the first of which may not exist. Families without calls are left out.
+/// `slots`: those of [`slots`].
 pub fn of_group(
     measured: &Measured<'_>,
+    slots: &[Slot],
     before: Option<&StackCounters>,
     after: &StackCounters,
 ) -> (Vec<FamilyReport>, Vec<OriginReport>) {
-    let mut all_rows = None;
     let nothing = FamilyCounters::default();
     let pairs = Family::ALL.into_iter().zip(&after.families).enumerate();
     let families = pairs.filter_map(|(index, (family, after))| {
@@ -195,8 +205,7 @@ pub fn of_group(
         }
         let mut difference = after.combined(before, u64::wrapping_sub);
         difference.extremes = after.extremes;
-        let rows = all_rows.get_or_insert_with(|| rows(measured));
-        let report = family_report(family, difference, rows, measured);
+        let report = family_report(family, difference, slots, measured);
         Some(FamilyReport {
             extremes: in_steps(report.extremes, &report.histogram, report.total_ns),
             ..report
