@@ -16,7 +16,7 @@ use crate::model::report::{LayerReport, OpReport};
 #[must_use]
 pub fn in_steps(extremes: Option<(u64, u64)>, histogram: &Histogram, total_ns: u64) -> Option<(u64, u64)> {
     let first = histogram.buckets().next()?;
-    let last = histogram.buckets().last()?;
+    let last = histogram.buckets().next_back()?;
     let (min, max) = extremes.unwrap_or((u64::MAX, 0));
     let end = |lt: Option<u64>| lt.map_or(u64::MAX, |lt| lt - 1);
     let count = histogram.count().max(1);

@@ -25,6 +25,7 @@ const PARTS: u128 = 1_000_000;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Histogram {
     /// Calls per step; never ends in a zero, so that equal histograms compare equal and an empty one takes no memory.
+    #[serde(with = "super::sparse")]
     steps: Vec<u64>,
     /// Each measured call stands for so many. `None`: all calls were measured.
     sample: Option<Sample>,
@@ -128,7 +129,7 @@ impl Histogram {
     }
 
     /// The steps with calls in them, shortest times first.
-    pub fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
+    pub fn buckets(&self) -> impl DoubleEndedIterator<Item = Bucket> + '_ {
         self.steps
             .iter()
             .enumerate()

@@ -21,4 +21,5 @@ pub mod sample;
 pub mod selection;
 mod since_epoch;
 pub mod snapshot;
+mod sparse;
 pub mod trigger;

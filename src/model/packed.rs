@@ -1,14 +1,14 @@
 //! Values that are kept compressed.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use flate2::Compression;
-use flate2::read::DeflateDecoder;
-use flate2::write::DeflateEncoder;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+/// The fastest: each second of the live view is compressed, and most of them are never looked at.
+const LEVEL: i32 = 1;
 
 /// A compressed value; clones share it.
 #[derive(Debug)]
@@ -32,10 +32,9 @@ impl<T: Serialize + DeserializeOwned> Packed<T> {
     /// # Errors
     /// If it cannot be serialised, which is an error of the program.
     pub fn new(value: &T) -> io::Result<Self> {
-        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(&postcard::to_stdvec(value).map_err(io::Error::other)?)?;
+        let bytes = postcard::to_stdvec(value).map_err(io::Error::other)?;
         Ok(Self {
-            bytes: encoder.finish()?.into(),
+            bytes: zstd::bulk::compress(&bytes, LEVEL)?.into(),
             of: PhantomData,
         })
     }
@@ -45,8 +44,7 @@ impl<T: Serialize + DeserializeOwned> Packed<T> {
     /// # Errors
     /// As above.
     pub fn get(&self) -> io::Result<T> {
-        let mut bytes = Vec::new();
-        DeflateDecoder::new(&*self.bytes).read_to_end(&mut bytes)?;
+        let bytes = zstd::decode_all(&*self.bytes)?;
         postcard::from_bytes(&bytes).map_err(io::Error::other)
     }
 

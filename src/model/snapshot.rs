@@ -178,10 +178,10 @@ pub struct OpCounters {
     /// Calls by errno.
     pub errnos: BTreeMap<i32, u128>,
     /// Calls by step of [`crate::model::histogram`]; missing steps are empty.
-    #[serde(with = "sparse")]
+    #[serde(with = "super::sparse")]
     pub steps: Vec<u128>,
     /// Calls by power of two of the chosen unit; missing ones are empty.
-    #[serde(with = "sparse")]
+    #[serde(with = "super::sparse")]
     pub unit_slots: Vec<u128>,
 }
 
@@ -282,7 +282,7 @@ pub struct FamilyCounters {
     pub class_calls: [u64; READ_CLASSES as usize],
     pub class_bytes: [u64; READ_CLASSES as usize],
     /// Calls by step of [`crate::model::histogram`]; missing steps are empty.
-    #[serde(with = "sparse")]
+    #[serde(with = "super::sparse")]
     pub steps: Vec<u64>,
     pub slow: [u64; SLOW_KINDS as usize],
     /// Shortest and longest time of the interval that this snapshot ends.
@@ -376,45 +376,6 @@ impl GroupsCounters {
             let earlier = earlier.stacks.get(group).map_or(&[][..], |stack| &stack.families);
             hold_back_families(&mut stack.families, earlier);
         }
-    }
-}
-
-/// Serialises a list that is mostly 0: its length, and the index and value of each number that is not.
-mod sparse {
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    /// More than any list has.
-    const LONGEST: usize = 1 << 16;
-
-    pub fn serialize<V: Serialize + Copy + Default + PartialEq, S: Serializer>(
-        list: &[V],
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        let used = list
-            .iter()
-            .copied()
-            .enumerate()
-            .filter(|(_, value)| *value != V::default());
-        (list.len(), used.collect::<Vec<_>>()).serialize(to)
-    }
-
-    pub fn deserialize<'de, V, D>(from: D) -> Result<Vec<V>, D::Error>
-    where
-        V: Deserialize<'de> + Copy + Default,
-        D: Deserializer<'de>,
-    {
-        let (length, used) = <(usize, Vec<(usize, V)>)>::deserialize(from)?;
-        if length > LONGEST {
-            return Err(D::Error::custom("a list is too long"));
-        }
-        let mut list = vec![V::default(); length];
-        for (index, value) in used {
-            *list
-                .get_mut(index)
-                .ok_or_else(|| D::Error::custom("a number is outside its list"))? = value;
-        }
-        Ok(list)
     }
 }
 
