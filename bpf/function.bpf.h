@@ -529,4 +529,21 @@ int session(struct pt_regs *ctx)
 	return 0;
 }
 
+/*
+ * Entry points of asynchronous requests, which have the largest programs. One serves all of them: the point of each is
+ * its cookie in the link. It is a template of its own, since asking for the cookie would make the one above slower.
+ */
+SEC("kprobe.session")
+int session_async(struct pt_regs *ctx)
+{
+	__u32 point = bpf_get_attach_cookie(ctx);
+
+	/* It never is: the compiler leaves out what only other functions need. */
+	if (point_shape(point) != SHAPE_KIOCB_0 || !point_is_async_entry(point) || point_is_shared(point))
+		__builtin_unreachable();
+	if (session_is_return(ctx))
+		return leave(point, PT_REGS_RC(ctx));
+	return enter(ctx, false, point, PT_REGS_SP(ctx), PT_REGS_IP(ctx));
+}
+
 #endif

@@ -202,6 +202,15 @@ struct Target<'a> {
     starts_in_cookie: bool,
 }
 
+impl Target<'_> {
+    /// What its programs are specialised to; functions for which it is the same share them. `None`: they have the point
+    /// from the cookie (`session_async`, bpf/function.bpf.h).
+    fn point(&self, hook: Hook) -> Option<u32> {
+        let in_cookie = hook == Hook::Session && self.word.returns.is_async_entry();
+        (!in_cookie).then(|| self.word.pack())
+    }
+}
+
 /// A function of a layer.
 #[derive(Clone, Copy)]
 enum Function<'a> {
@@ -572,8 +581,11 @@ impl Attaching<'_> {
         Ok((Detachable::Perf(link.clone()), SkipSource::Perf(link)))
     }
 
-    fn attach_multi(&self, program: &OwnedFd, functions: &[&str], kind: u32, flags: u32) -> io::Result<OwnedFd> {
-        attach_multi_to(program, functions, &self.setup.facts.functions, kind, flags)
+    /// Attaches a program to functions by one link, where the cookie of each is its point.
+    fn attach_multi(&self, program: &OwnedFd, targets: &[Target<'_>], kind: u32, flags: u32) -> io::Result<OwnedFd> {
+        let functions: Vec<&str> = targets.iter().map(|target| target.function).collect();
+        let cookies: Vec<u64> = targets.iter().map(|target| target.word.pack().into()).collect();
+        attach_multi_to(program, &functions, &cookies, &self.setup.facts.functions, kind, flags)
     }
 
     /// Whether a function is worth hooking: an entry point of asynchronous requests is only if their completions are
@@ -597,7 +609,7 @@ impl Attaching<'_> {
         match hook {
             Hook::Fsession => self.fsession(owner, target),
             Hook::Fentry => self.fentry(owner, target),
-            Hook::Session | Hook::Multi => self.together(owner, &[target.function], target, hook),
+            Hook::Session | Hook::Multi => self.together(owner, &[*target], hook),
             Hook::KprobeEvent | Hook::Kprobe => self.kprobes(owner, &[target.function], target.word, hook).map(drop),
             Hook::RawTracepoint | Hook::Tracepoint => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -703,21 +715,22 @@ impl Attaching<'_> {
     /// accepted, and those that it refused.
     fn each_kind_together<T>(&mut self, owner: Owner, mut all: Vec<(Target<'_>, T)>, hook: Hook) -> (Vec<T>, Vec<T>) {
         let (mut taken, mut left) = (Vec::new(), Vec::new());
-        all.sort_unstable_by_key(|(target, _)| target.word.pack());
+        all.sort_unstable_by_key(|(target, _)| target.point(hook));
         let mut all = all.into_iter().peekable();
         while let Some((first, it)) = all.next() {
-            let (mut functions, mut kind) = (vec![first.function], vec![it]);
-            while let Some((target, it)) = all.next_if(|(target, _)| target.word == first.word) {
-                functions.push(target.function);
+            let (mut targets, mut kind) = (vec![first], vec![it]);
+            while let Some((target, it)) = all.next_if(|(target, _)| target.point(hook) == first.point(hook)) {
+                targets.push(target);
                 kind.push(it);
             }
             let are_taken = if hook.links_many() {
-                let all = vec![true; functions.len()];
-                self.together(owner, &functions, &first, hook).map(|()| all)
+                let all = vec![true; targets.len()];
+                self.together(owner, &targets, hook).map(|()| all)
             } else {
+                let functions: Vec<&str> = targets.iter().map(|target| target.function).collect();
                 self.kprobes(owner, &functions, first.word, hook)
             };
-            let are_taken = are_taken.unwrap_or_else(|_| vec![false; functions.len()]);
+            let are_taken = are_taken.unwrap_or_else(|_| vec![false; kind.len()]);
             for (it, is_taken) in kind.into_iter().zip(are_taken) {
                 if is_taken { taken.push(it) } else { left.push(it) }
             }
@@ -725,31 +738,34 @@ impl Attaching<'_> {
         (taken, left)
     }
 
-    /// Attaches one link, or an entry and a return link, to functions that all have the configuration of `any`.
-    fn together(&mut self, owner: Owner, functions: &[&str], any: &Target<'_>, hook: Hook) -> io::Result<()> {
-        self.begin_functions(functions.len());
-        let word = Some(any.word.pack());
+    /// Attaches one link, or an entry and a return link, to functions that all have the [`Target::point`] of the first.
+    fn together(&mut self, owner: Owner, targets: &[Target<'_>], hook: Hook) -> io::Result<()> {
+        let first = targets.first().ok_or(io::ErrorKind::InvalidInput)?;
+        self.begin_functions(targets.len());
+        let point = first.point(hook);
         let progs = &self.attached.skeleton.progs;
         let (enter, leave, entry_link) = if hook == Hook::Session {
-            let by_cookie = any.starts_in_cookie && self.attached.programs.has(&progs.session_by_cookie);
+            let by_cookie = first.starts_in_cookie && self.attached.programs.has(&progs.session_by_cookie);
             let template = if by_cookie {
                 &progs.session_by_cookie
+            } else if point.is_none() {
+                &progs.session_async
             } else {
                 &progs.session
             };
-            let program = self.load_copy(template, hook, word, None)?;
-            let link = self.attach_multi(&program, functions, sys::BPF_TRACE_KPROBE_SESSION, 0)?;
+            let program = self.load_copy(template, hook, point, None)?;
+            let link = self.attach_multi(&program, targets, sys::BPF_TRACE_KPROBE_SESSION, 0)?;
             (program, None, link)
         } else {
-            let leave = self.load_copy(&progs.multi_leave, hook, word, None)?;
+            let leave = self.load_copy(&progs.multi_leave, hook, point, None)?;
             let leave_link = self.attach_multi(
                 &leave,
-                functions,
+                targets,
                 sys::BPF_TRACE_KPROBE_MULTI,
                 sys::BPF_F_KPROBE_MULTI_RETURN,
             )?;
-            let enter = self.load_copy(&progs.multi_enter, hook, word, None)?;
-            let link = self.attach_multi(&enter, functions, sys::BPF_TRACE_KPROBE_MULTI, 0)?;
+            let enter = self.load_copy(&progs.multi_enter, hook, point, None)?;
+            let link = self.attach_multi(&enter, targets, sys::BPF_TRACE_KPROBE_MULTI, 0)?;
             self.attached
                 .returns
                 .push((owner.goes_with, Detachable::Fd(leave_link)));
@@ -758,7 +774,8 @@ impl Attaching<'_> {
         let enter = Rc::new(enter);
         let counted = Rc::new(entry_link.try_clone()?);
         let skips = vec![SkipSource::Program(enter.clone()), SkipSource::Multi(counted)];
-        self.attached_to(owner, hook, functions, leave, enter, skips);
+        let functions: Vec<&str> = targets.iter().map(|target| target.function).collect();
+        self.attached_to(owner, hook, &functions, leave, enter, skips);
         self.attached
             .entries
             .push((owner.goes_with, Detachable::Fd(entry_link)));
@@ -814,11 +831,18 @@ pub enum Targets<'a> {
 }
 
 /// Attaches a program to functions by one link, until the descriptor is closed: `BPF_TRACE_KPROBE_MULTI` or
-/// `BPF_TRACE_KPROBE_SESSION`, with the flags of `bpf_link_create_opts.kprobe_multi`.
+/// `BPF_TRACE_KPROBE_SESSION`, with the flags of `bpf_link_create_opts.kprobe_multi`. `cookies`: what
+/// `bpf_get_attach_cookie()` returns at each function; empty if the program does not ask.
 ///
 /// # Errors
 /// The error of the kernel; `InvalidInput` if a name contains a zero byte.
-pub fn attach_multi(program: &OwnedFd, targets: Targets<'_>, kind: u32, flags: u32) -> io::Result<OwnedFd> {
+pub fn attach_multi(
+    program: &OwnedFd,
+    targets: Targets<'_>,
+    cookies: &[u64],
+    kind: u32,
+    flags: u32,
+) -> io::Result<OwnedFd> {
     let (names, addresses): (&[&str], &[NonZeroU64]) = match targets {
         Targets::Names(names) => (names, &[]),
         Targets::Addresses(addresses) => (&[], addresses),
@@ -844,9 +868,13 @@ pub fn attach_multi(program: &OwnedFd, targets: Targets<'_>, kind: u32, flags: u
         } else {
             addresses.as_ptr().cast()
         },
-        ..Default::default()
+        cookies: if cookies.is_empty() {
+            std::ptr::null()
+        } else {
+            cookies.as_ptr()
+        },
     };
-    // SAFETY: the names, their pointers and the addresses live until the call returns.
+    // SAFETY: the names, their pointers, the addresses and the cookies live until the call returns.
     own(unsafe { sys::bpf_link_create(program.as_raw_fd(), 0, kind, &raw const options) })
 }
 
@@ -858,6 +886,7 @@ pub fn attach_multi(program: &OwnedFd, targets: Targets<'_>, kind: u32, flags: u
 pub fn attach_multi_to(
     program: &OwnedFd,
     functions: &[&str],
+    cookies: &[u64],
     known: &BTreeMap<String, kernel::Function>,
     kind: u32,
     flags: u32,
@@ -867,7 +896,7 @@ pub fn attach_multi_to(
     let targets = addresses
         .as_deref()
         .map_or(Targets::Names(functions), Targets::Addresses);
-    attach_multi(program, targets, kind, flags)
+    attach_multi(program, targets, cookies, kind, flags)
 }
 
 impl Attached {
@@ -918,5 +947,39 @@ impl Attached {
             }
         }
         refused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entry_points_of_requests_share_a_session_whatever_their_points() {
+        let point = |op, returns, hook| {
+            let word = PointWord {
+                op,
+                frame: 0,
+                shape: Shape::Kiocb0,
+                args: 0,
+                returns,
+                shared: false,
+                files: Files::None,
+                outermost: false,
+                suppressed: false,
+                checked_at_return: false,
+            };
+            let target = Target {
+                function: "io_read",
+                word,
+                starts_in_cookie: false,
+            };
+            target.point(hook)
+        };
+        assert_eq!(point(1, Returns::Issued, Hook::Session), None);
+        assert_eq!(point(2, Returns::Submitted, Hook::Session), None);
+        for (returns, hook) in [(Returns::Bytes, Hook::Session), (Returns::Issued, Hook::Multi)] {
+            assert_ne!(point(1, returns, hook), point(2, returns, hook));
+        }
     }
 }

@@ -192,6 +192,7 @@ fn choose_programs(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<'_>) {
     progs.multi_enter.set_autoload(wanted(Hook::Multi));
     progs.multi_leave.set_autoload(wanted(Hook::Multi));
     progs.session.set_autoload(wanted(Hook::Session));
+    progs.session_async.set_autoload(wanted(Hook::Session));
     progs.session_by_cookie.set_autoload(setup.session_has_cookies());
     progs
         .hold

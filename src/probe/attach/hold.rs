@@ -31,7 +31,7 @@ impl Hold {
     /// The error of the kernel.
     pub fn link(&self) -> io::Result<OwnedFd> {
         let targets = Targets::Addresses(&self.addresses);
-        attach_multi(&self.program, targets, sys::BPF_TRACE_KPROBE_SESSION, 0)
+        attach_multi(&self.program, targets, &[], sys::BPF_TRACE_KPROBE_SESSION, 0)
     }
 }
 

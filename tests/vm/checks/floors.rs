@@ -153,7 +153,13 @@ fn start(guest: &Guest, figure: &str, hook: Hook, arguments: &[&str]) -> Result<
 /// The number of a new link: the kernel numbers all of them consecutively (`bpf_link_prime()`).
 pub(super) fn link_number() -> Result<u32, String> {
     let program = empty(sys::BPF_PROG_TYPE_KPROBE, sys::BPF_TRACE_KPROBE_MULTI, None)?;
-    let link = attach_multi(&program, Targets::Names(&["vfs_read"]), sys::BPF_TRACE_KPROBE_MULTI, 0);
+    let link = attach_multi(
+        &program,
+        Targets::Names(&["vfs_read"]),
+        &[],
+        sys::BPF_TRACE_KPROBE_MULTI,
+        0,
+    );
     let link = link.map_err(|e| format!("vfs_read: {e}"))?;
     let info = perf::link_info(&link);
     info.map(|info| info.id)
@@ -251,7 +257,7 @@ fn attach(hook: Hook, functions: &[&str], known: &Known) -> Result<Attached, Str
             }
         } else {
             let flags = if at_return { sys::BPF_F_KPROBE_MULTI_RETURN } else { 0 };
-            let link = attach_multi_to(&program, functions, known, kind, flags);
+            let link = attach_multi_to(&program, functions, &[], known, kind, flags);
             let link = link.map_err(|e| format!("{functions:?}: {e}"))?;
             attached._fds.push(link);
         }
