@@ -2,6 +2,7 @@
 
 use std::io;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::Duration;
@@ -96,13 +97,15 @@ impl<T: plain::Plain + Default> Counters<T> {
         (0..self.cpus).map(move |cpu| whole(cpu * self.ops + op))
     }
 
-    /// One op's counters without those of CPUs that have counted nothing: most ops are never called. One look is enough
-    /// to see that, since counters only grow.
-    pub fn counted(&self, op: usize) -> impl Iterator<Item = T> + '_ {
+    /// One op's counters without those of CPUs that have counted nothing: most ops are never called. `signs`: words of which
+    /// one is not 0 if anything was counted. One look is enough to see that, since counters only grow.
+    pub fn counted(&self, op: usize, signs: &[Range<usize>]) -> impl Iterator<Item = T> {
         let elements = (0..self.cpus).map(move |cpu| cpu * self.ops + op);
-        elements
-            .filter(|element| self.words(*element).any(|word| word > 0))
-            .map(|element| self.read(element))
+        let is_counted = |element: &usize| {
+            let mut signs = signs.iter().cloned().flatten();
+            signs.any(|word| self.word(*element, word).is_some_and(|word| word > 0))
+        };
+        elements.filter(is_counted).map(|element| self.read(element))
     }
 
     /// An element's words in ascending order. It must be in range.
@@ -291,7 +294,8 @@ mod tests {
             .update(&1_u32.to_ne_bytes(), &[0; 24], libbpf_rs::MapFlags::ANY)
             .unwrap();
         let of_cpus = Counters::<Words>::map(&table, 1).unwrap();
-        let counted: Vec<Words> = of_cpus.counted(0).collect();
-        assert_eq!(counted, [words(0, [1, 2]), words(20, [21, 22])]);
+        let counted = |signs: &[Range<usize>]| of_cpus.counted(0, signs).collect::<Vec<_>>();
+        assert_eq!(counted(&[0..1, 2..3]), [words(0, [1, 2]), words(20, [21, 22])]);
+        assert_eq!(counted(std::slice::from_ref(&(0..1))), [words(20, [21, 22])]);
     }
 }

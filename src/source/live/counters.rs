@@ -54,7 +54,7 @@ pub(super) fn read_programs(attached: &Attached, plan: &Plan, epoch: u64) -> Sna
     let op = |index| {
         let mut merged = OpCounters::default();
         for row in [Some(index), completions.get(&index).copied()].into_iter().flatten() {
-            let cpus = attached.counters.counted(row);
+            let cpus = attached.counters.counted(row, &op::SIGNS);
             cpus.for_each(|cpu| op::add(&mut merged, &cpu, epoch));
         }
         let cpus = usual.iter().filter(|(op, _)| *op == index);

@@ -1,9 +1,20 @@
 //! An op's counters, summed over all CPUs.
 
+use std::mem::offset_of;
+use std::ops::Range;
+
 use crate::kernel::interface::types::{binned, extremes, op_stats};
 use crate::model::abi::{BIN_WIDTH, EPOCH_STEP, UNIT_SLOTS};
 use crate::model::histogram::{step_of, widest};
 use crate::model::snapshot::OpCounters;
+
+/// Words of an op's counters, one of which is not 0 if it has counted anything: all but the steps, and the step of calls of
+/// 0 ns, which add no time.
+pub(super) const SIGNS: [Range<usize>; 2] = {
+    const WORD: usize = size_of::<u64>();
+    const STEPS: usize = offset_of!(op_stats, steps) / WORD;
+    [0..offset_of!(op_stats, errnos) / WORD, STEPS..STEPS + 1]
+};
 
 /// Adds a CPU's counters. `epoch` is the generation of extremes that the reading ends.
 pub fn add(op: &mut OpCounters, cpu: &op_stats, epoch: u64) {
