@@ -520,19 +520,22 @@ enum slow_kind {
 	SLOW_KINDS = 3,
 };
 
-/* One family of system calls on one CPU. Counters only grow. */
+/*
+ * One family of system calls on one CPU. Counters only grow, and each change is one of a counter in the first cache line,
+ * which is all that a reader looks at if there was none.
+ */
 struct family_stats {
+	__u64 slow[SLOW_KINDS]; /* by enum slow_kind: calls of at least config.slower_ns */
+	__u64 unbalanced[UNBALANCED_KINDS];
+	__u64 reached[ROWS]; /* calls that entered a function of the row, that of ROW_SYSCALL first */
+	__u64 rows[ROWS]; /* nanoseconds */
 	__u64 bytes;
 	__u64 errors;
-	__u64 unbalanced[UNBALANCED_KINDS];
-	__u64 rows[ROWS]; /* nanoseconds */
-	__u64 reached[ROWS]; /* calls that entered a function of the row */
 	__u64 class_calls[READ_CLASSES];
 	__u64 class_bytes[READ_CLASSES];
+	struct extremes extremes;
 	/* As in struct op_stats. */
 	__u64 steps[STEPS];
-	struct extremes extremes;
-	__u64 slow[SLOW_KINDS]; /* by enum slow_kind: calls of at least config.slower_ns */
 	__u64 pad[6];
 };
 

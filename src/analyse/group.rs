@@ -10,17 +10,17 @@ use crate::model::ids::{By, Layer, Op};
 use crate::model::report::OpReport;
 use crate::model::report::group::{GroupsReport, Numbers, Who};
 use crate::model::run_info::RunInfo;
-use crate::model::snapshot::{GroupsCounters, OpCounters};
+use crate::model::snapshot::{GroupsCounters, OpCounters, StackIncreases};
 
-/// The difference of two snapshots. `measured`: what is measured of the whole stack.
+/// The difference of two snapshots. `measured`: what is measured of the whole stack, of which `stacks` has the difference.
 pub fn report(
     by: By,
     run: &RunInfo,
     measured: Option<&Measured<'_>>,
-    before: &GroupsCounters,
-    after: &GroupsCounters,
+    (before, after): (&GroupsCounters, &GroupsCounters),
+    stacks: &StackIncreases,
 ) -> GroupsReport {
-    let mut numbers = numbers(run, measured, before, after);
+    let mut numbers = numbers(run, measured, (before, after), stacks);
     let left_over = numbers.remove(&GROUP_NO_ROOM).unwrap_or_default();
     let who = |group: u32| match group {
         GROUP_NONE => Who::Unknown(by),
@@ -41,8 +41,8 @@ pub fn report(
 fn numbers(
     run: &RunInfo,
     measured: Option<&Measured<'_>>,
-    before: &GroupsCounters,
-    after: &GroupsCounters,
+    (before, after): (&GroupsCounters, &GroupsCounters),
+    stacks: &StackIncreases,
 ) -> BTreeMap<u32, Numbers> {
     let is_queued = run.block.as_ref().is_some_and(|block| block.queue_from.is_some());
     let mut groups: BTreeMap<u32, Numbers> = BTreeMap::new();
@@ -77,8 +77,8 @@ fn numbers(
         return groups;
     };
     let slots = stack::slots(measured);
-    for (group, stack) in &after.stacks {
-        let (families, not_waited) = stack::of_group(measured, &slots, before.stacks.get(group), stack);
+    for (group, increase) in &stacks.0 {
+        let (families, not_waited) = stack::of_group(measured, &slots, increase);
         groups.insert(
             *group,
             Numbers {

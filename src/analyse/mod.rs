@@ -21,7 +21,7 @@ use crate::model::cost::Detached;
 use crate::model::ids::Layer;
 use crate::model::report::{Budget, Cost, Probe, Report, group as groups};
 use crate::model::run_info::{ProbeInfo, RunInfo, StackInfo};
-use crate::model::snapshot::{OpCounters, ProbeCounts, Snapshot};
+use crate::model::snapshot::{OpCounters, ProbeCounts, Snapshot, StackIncreases};
 use crate::number;
 
 pub use self::stack::Measured;
@@ -29,10 +29,16 @@ pub use self::stack::Measured;
 /// The report of what happened between two snapshots.
 #[must_use]
 pub fn report(run: &RunInfo, before: &Snapshot, after: &Snapshot) -> Report {
+    report_with(run, before, after, &StackIncreases::between(before, after))
+}
+
+/// The same where it is known what groups have counted between the snapshots.
+#[must_use]
+pub fn report_with(run: &RunInfo, before: &Snapshot, after: &Snapshot, stacks: &StackIncreases) -> Report {
     let span = Span { run, before, after };
     let mut layers = layers::report(&span);
     let mut stack = stack_report(&span);
-    let groups = groups_report(&span);
+    let groups = groups_report(&span, stacks);
     if let Some(groups) = &groups {
         ranking::make_sums(&groups.total, &mut layers, stack.as_mut());
     }
@@ -169,10 +175,16 @@ fn stack_report(span: &Span<'_>) -> Option<crate::model::report::stack::StackRep
     ))
 }
 
-fn groups_report(span: &Span<'_>) -> Option<groups::GroupsReport> {
+fn groups_report(span: &Span<'_>, stacks: &StackIncreases) -> Option<groups::GroupsReport> {
     let measured = span.measured(None);
-    let (before, after) = (span.before.groups.as_ref()?, span.after.groups.as_ref()?);
-    Some(group::report(span.run.by?, span.run, measured.as_ref(), before, after))
+    let of_both = (span.before.groups.as_ref()?, span.after.groups.as_ref()?);
+    Some(group::report(
+        span.run.by?,
+        span.run,
+        measured.as_ref(),
+        of_both,
+        stacks,
+    ))
 }
 
 fn probes(span: &Span<'_>) -> Vec<Probe> {

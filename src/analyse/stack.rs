@@ -1,7 +1,6 @@
 //! The whole stack's part of a report, as the difference of two snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use crate::analyse::ranking::in_steps;
 use crate::model::abi::{
@@ -15,7 +14,7 @@ use crate::model::report::slow::{LeftOut, SlowReport};
 use crate::model::report::stack::{ClassReport, FamilyReport, OriginReport, RowReport, StackReport, Unbalanced};
 use crate::model::run_info::StackInfo;
 use crate::model::sample::Sample;
-use crate::model::snapshot::{FamilyCounters, OriginCounters, StackCounters, combined};
+use crate::model::snapshot::{FamilyCounters, OriginCounters, StackCounters, StackIncrease, combined};
 
 /// What of the stack is measured in a span.
 pub struct Measured<'a> {
@@ -123,8 +122,8 @@ pub fn report(measured: &Measured<'_>, before: &StackCounters, after: &StackCoun
             .filter_map(|(row, _)| not_measured(*row, measured))
             .collect(),
         families: differences
-            .into_iter()
-            .map(|(family, difference)| family_report(family, difference, &slots, measured))
+            .iter()
+            .map(|(family, difference)| family_report(*family, difference, &slots, measured))
             .collect(),
     }
 }
@@ -154,8 +153,8 @@ fn not_measured(row: Row, measured: &Measured<'_>) -> Option<NotMeasured> {
     })
 }
 
-fn family_report(family: Family, difference: FamilyCounters, slots: &[Slot], measured: &Measured<'_>) -> FamilyReport {
-    let histogram = Histogram::from_steps(difference.steps);
+fn family_report(family: Family, difference: &FamilyCounters, slots: &[Slot], measured: &Measured<'_>) -> FamilyReport {
+    let histogram = Histogram::from(difference.steps.clone());
     let row = |(row, slot): &Slot| RowReport {
         row: *row,
         ns: slot.map(|slot| difference.rows[slot]),
@@ -184,51 +183,38 @@ fn family_report(family: Family, difference: FamilyCounters, slots: &[Slot], mea
     .estimated(measured.sample)
 }
 
-/// The difference of two readings of a group, the first of which may not exist. Families without calls are left out.
-/// `slots`: those of [`slots`].
+/// What a group has counted. Families without calls are left out. `slots`: those of [`slots`].
 pub fn of_group(
     measured: &Measured<'_>,
     slots: &[Slot],
-    before: Option<&StackCounters>,
-    after: &StackCounters,
+    increase: &StackIncrease,
 ) -> (Vec<FamilyReport>, Vec<OriginReport>) {
-    let nothing = FamilyCounters::default();
-    let pairs = Family::ALL.into_iter().zip(&after.families).enumerate();
-    let families = pairs.filter_map(|(index, (family, after))| {
-        let before = before.and_then(|before| before.families.get(index));
-        if before.is_some_and(|before| Arc::ptr_eq(before, after)) {
-            return None;
-        }
-        let before = before.map_or(&nothing, |before| before);
-        if after.steps == before.steps {
-            return None;
-        }
-        let mut difference = after.combined(before, u64::wrapping_sub);
-        difference.extremes = after.extremes;
-        let report = family_report(family, difference, slots, measured);
+    let families = increase.families.iter().filter(|(_, family)| !family.steps.is_empty());
+    let families = families.filter_map(|(index, family)| {
+        let report = family_report(*Family::ALL.get(*index)?, family, slots, measured);
         Some(FamilyReport {
             extremes: in_steps(report.extremes, &report.histogram, report.total_ns),
             ..report
         })
     });
-    let families = families.filter(|family| family.count() > 0).collect();
-    if !measured.has(Row::Device) || before.is_some_and(|before| before.origins == after.origins) {
-        return (families, Vec::new());
-    }
-    let no_origins = vec![[0; 4]; after.origins.len()];
-    let before = before.map_or(&no_origins, |before| &before.origins);
-    (families, not_waited(before, &after.origins))
+    let origins = increase.origins.iter().filter(|_| measured.has(Row::Device));
+    (families.collect(), origin_reports(origins.copied()))
 }
 
 fn not_waited(before: &[OriginCounters], after: &[OriginCounters]) -> Vec<OriginReport> {
     let pairs = after.iter().zip(before);
+    let increases = pairs.map(|(after, before)| combined(after, before, u64::wrapping_sub));
+    origin_reports(increases.enumerate())
+}
+
+/// Origins with requests, by their index.
+fn origin_reports(increases: impl Iterator<Item = (usize, OriginCounters)>) -> Vec<OriginReport> {
     // A damaged file may have more of them than there are origins.
-    let reports = pairs.enumerate().filter_map(|(index, (after, before))| {
-        let [requests, bytes, queue_ns, device_ns] = combined(after, before, u64::wrapping_sub);
-        let index = index as u32;
+    let reports = increases.filter_map(|(index, [requests, bytes, queue_ns, device_ns])| {
+        let directions = DIRECTIONS as usize;
         Some(OriginReport {
-            origin: *Origin::ALL.get((index / DIRECTIONS) as usize)?,
-            is_write: index % DIRECTIONS == 1,
+            origin: *Origin::ALL.get(index / directions)?,
+            is_write: index % directions == 1,
             requests,
             bytes,
             queue_ns,

@@ -10,6 +10,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::sample::Sample;
+use super::steps::Steps;
 
 /// Each power of two has 2^`STEP_BITS` steps.
 pub const STEP_BITS: u32 = 3;
@@ -24,9 +25,8 @@ const PARTS: u128 = 1_000_000;
 /// How many calls took how long.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Histogram {
-    /// Calls per step; never ends in a zero, so that equal histograms compare equal and an empty one takes no memory.
-    #[serde(with = "super::sparse")]
-    steps: Vec<u64>,
+    /// Calls per step.
+    steps: Steps,
     /// Each measured call stands for so many. `None`: all calls were measured.
     sample: Option<Sample>,
 }
@@ -42,23 +42,24 @@ pub struct Bucket {
     pub count: u64,
 }
 
+impl From<Steps> for Histogram {
+    fn from(steps: Steps) -> Self {
+        Self { steps, sample: None }
+    }
+}
+
 impl Histogram {
-    /// From the kernel's counts, step 0 first. Missing steps are empty; counts past the last step are added to it.
+    /// From the number of calls in each step, step 0 first, as [`Steps`] are made from them.
     #[must_use]
-    pub fn from_steps(counts: impl Into<Vec<u64>>) -> Self {
-        let mut steps = counts.into();
-        if steps.len() > STEPS {
-            let beyond = steps.split_off(STEPS);
-            steps[STEPS - 1] = beyond.iter().fold(steps[STEPS - 1], |sum, n| sum.saturating_add(*n));
-        }
-        Self::normalized(steps)
+    pub fn from_steps(counts: impl AsRef<[u64]>) -> Self {
+        Self::from(Steps::from(counts.as_ref()))
     }
 
     /// The numbers of a sample as estimates for all calls.
     #[must_use]
     pub fn estimated(self, sample: Sample) -> Self {
         Self {
-            steps: self.steps.into_iter().map(|n| sample.scaled(n)).collect(),
+            steps: self.steps.each(|n| sample.scaled(n)),
             sample: Some(sample),
         }
     }
@@ -67,7 +68,7 @@ impl Histogram {
     #[must_use]
     pub fn emptied(&self) -> Self {
         Self {
-            steps: Vec::new(),
+            steps: Steps::default(),
             sample: self.sample,
         }
     }
@@ -86,27 +87,18 @@ impl Histogram {
 
     /// Counts one more call that took `ns` nanoseconds.
     pub fn record(&mut self, ns: u64) {
-        let step = step_of(ns);
-        if self.steps.len() <= step {
-            self.steps.resize(step + 1, 0);
-        }
-        self.steps[step] = self.steps[step].saturating_add(1);
+        self.steps.add(step_of(ns), 1);
     }
 
     /// Calls in all steps together.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.steps.iter().fold(0, |sum: u64, n| sum.saturating_add(*n))
+        self.steps.sum()
     }
 
     /// Adds the calls of `other`.
     pub fn add(&mut self, other: &Self) {
-        if self.steps.len() < other.steps.len() {
-            self.steps.resize(other.steps.len(), 0);
-        }
-        for (mine, theirs) in self.steps.iter_mut().zip(&other.steps) {
-            *mine = mine.saturating_add(*theirs);
-        }
+        self.steps.add_all(&other.steps);
         self.sample = self.sample.or(other.sample);
     }
 
@@ -114,30 +106,18 @@ impl Histogram {
     /// counters that only grow cannot, is empty.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let before = earlier.steps.iter().copied().chain(std::iter::repeat(0));
-        let since = Self::normalized(
-            self.steps
-                .iter()
-                .zip(before)
-                .map(|(now, before)| now.saturating_sub(before))
-                .collect(),
-        );
         Self {
+            steps: self.steps.combined(&earlier.steps, u64::saturating_sub),
             sample: self.sample,
-            ..since
         }
     }
 
     /// The steps with calls in them, shortest times first.
     pub fn buckets(&self) -> impl DoubleEndedIterator<Item = Bucket> + '_ {
-        self.steps
-            .iter()
-            .enumerate()
-            .filter(|(_, count)| **count > 0)
-            .map(|(step, count)| {
-                let (ge, lt) = bounds(step);
-                Bucket { ge, lt, count: *count }
-            })
+        self.steps.iter().map(|(step, count)| {
+            let (ge, lt) = bounds(step);
+            Bucket { ge, lt, count }
+        })
     }
 
     /// The classic histogram: element k is the calls of 2^k to 2^(k+1) - 1 ns, element 0 those of 0 and 1 ns, the last
@@ -164,7 +144,7 @@ impl Histogram {
         // The cast saturates, and turns NaN into 0.
         let parts = u128::from((q * PARTS as f64).round() as u64);
         let beyond = PARTS.checked_sub(parts).filter(|beyond| *beyond > 0)?;
-        let count: u128 = self.steps.iter().map(|n| u128::from(*n)).sum();
+        let count: u128 = self.steps.iter().map(|(_, n)| u128::from(n)).sum();
         if u128::from(self.measured()) < PARTS.div_ceil(beyond) {
             return None;
         }
@@ -177,12 +157,6 @@ impl Histogram {
         let middle = bucket.lt.map_or(bucket.ge, |lt| bucket.ge + (lt - bucket.ge) / 2);
         // Not `clamp`, which panics if the extremes are inverted.
         Some(extremes.map_or(middle, |(min, max)| middle.max(min).min(max)))
-    }
-
-    fn normalized(mut steps: Vec<u64>) -> Self {
-        let used = steps.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
-        steps.truncate(used);
-        Self { steps, sample: None }
     }
 }
 

@@ -22,4 +22,5 @@ pub mod selection;
 mod since_epoch;
 pub mod snapshot;
 mod sparse;
+pub mod steps;
 pub mod trigger;

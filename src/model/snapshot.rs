@@ -8,11 +8,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use self::difference::Difference;
-use super::abi::{ASIDE_KINDS, LOST_REASONS, READ_CLASSES, ROWS, SLOW_KINDS, UNBALANCED_KINDS};
+pub use self::difference::{Difference, StackIncrease, StackIncreases};
+use super::abi::{ASIDE_KINDS, LOST_REASONS, READ_CLASSES, ROW_SYSCALL, ROWS, SLOW_KINDS, UNBALANCED_KINDS};
 use super::cost::{Detached, Runs};
 use super::histogram::wider;
 use super::ids::Layer;
+use super::steps::Steps;
 use crate::model::report::group::Who;
 
 /// All counters at one moment.
@@ -260,7 +261,7 @@ impl StackCounters {
 /// For families in the same order.
 fn hold_back_families(families: &mut [Arc<FamilyCounters>], earlier: &[Arc<FamilyCounters>]) {
     for (family, earlier) in families.iter_mut().zip(earlier) {
-        if !Arc::ptr_eq(family, earlier) && family.steps == earlier.steps {
+        if !Arc::ptr_eq(family, earlier) && family.calls() == earlier.calls() {
             Arc::make_mut(family).hold_back(earlier);
         }
     }
@@ -281,9 +282,8 @@ pub struct FamilyCounters {
     pub reached: [u64; ROWS as usize],
     pub class_calls: [u64; READ_CLASSES as usize],
     pub class_bytes: [u64; READ_CLASSES as usize],
-    /// Calls by step of [`crate::model::histogram`]; missing steps are empty.
-    #[serde(with = "super::sparse")]
-    pub steps: Vec<u64>,
+    /// Calls by step of [`crate::model::histogram`].
+    pub steps: Steps,
     pub slow: [u64; SLOW_KINDS as usize],
     /// Shortest and longest time of the interval that this snapshot ends.
     pub extremes: Option<(u64, u64)>,
@@ -295,6 +295,11 @@ impl FamilyCounters {
         if family.extremes.is_some() {
             Arc::make_mut(family).extremes = None;
         }
+    }
+
+    /// Calls that have ended.
+    fn calls(&self) -> u64 {
+        self.reached[ROW_SYSCALL as usize]
     }
 
     /// Like [`OpCounters::hold_back`], if no call has ended since.
@@ -323,15 +328,6 @@ impl FamilyCounters {
     /// Combines number by number, and keeps the wider extremes. Counters may wrap, and differences remain correct.
     #[must_use]
     pub fn combined(&self, other: &Self, how: impl Fn(u64, u64) -> u64 + Copy) -> Self {
-        let length = self.steps.len().max(other.steps.len());
-        let mut steps = Vec::with_capacity(length);
-        steps.extend_from_slice(&self.steps);
-        steps.resize(length, 0);
-        let (both, rest) = steps.split_at_mut(other.steps.len());
-        for (step, other) in both.iter_mut().zip(&other.steps) {
-            *step = how(*step, *other);
-        }
-        rest.iter_mut().for_each(|step| *step = how(*step, 0));
         Self {
             bytes: how(self.bytes, other.bytes),
             errors: how(self.errors, other.errors),
@@ -340,7 +336,7 @@ impl FamilyCounters {
             reached: combined(&self.reached, &other.reached, how),
             class_calls: combined(&self.class_calls, &other.class_calls, how),
             class_bytes: combined(&self.class_bytes, &other.class_bytes, how),
-            steps,
+            steps: self.steps.combined(&other.steps, how),
             slow: combined(&self.slow, &other.slow, how),
             extremes: wider(self.extremes, other.extremes),
         }

@@ -27,7 +27,7 @@ use crate::model::report::stack::StackReport;
 use crate::model::report::{Report, nanoseconds};
 use crate::model::run_info::RunInfo;
 use crate::model::selection::Selection;
-use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::{Snapshot, StackIncreases};
 use crate::say;
 use crate::sys::memory::keep_freed;
 use crate::view::live::{Action, Beside, Facts, Model, Shows};
@@ -136,14 +136,19 @@ impl LiveView {
         }
     }
 
-    /// Ends a second, with the counters at its start and at its end.
+    /// Ends a second, with the counters at its start and at its end, and what groups have counted in it.
     ///
     /// # Errors
     /// If it cannot be kept, in one line.
-    pub fn second(&mut self, report: Report, before: &Snapshot, after: &Snapshot) -> Result<(), Cause> {
+    pub fn second(
+        &mut self,
+        report: Report,
+        (before, after): (&Snapshot, &Snapshot),
+        stacks: StackIncreases,
+    ) -> Result<(), Cause> {
         let at_ns = after.at_ns;
         if let Some(kept) = &mut self.kept {
-            kept.second(before, after)?;
+            kept.second(before, after, stacks)?;
             if let Some(written) = kept.written() {
                 say_written(&mut self.model, written);
             }

@@ -17,7 +17,7 @@ use crate::filter::Filter;
 use crate::model::events::Events;
 use crate::model::report::Report;
 use crate::model::run_info::RunInfo;
-use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::{Snapshot, StackIncreases};
 use crate::process::Process;
 use crate::say;
 use crate::serve::Listening;
@@ -162,7 +162,9 @@ impl<S: Source> Session<S> {
         let last = self.second.as_ref().unwrap_or(&self.before);
         after.hold_back(last);
         if let Some(live) = &mut self.live {
-            live.second(analyse::report(self.source.info(), last, &after), last, &after)?;
+            let stacks = StackIncreases::between(last, &after);
+            let report = analyse::report_with(self.source.info(), last, &after, &stacks);
+            live.second(report, (last, &after), stacks)?;
         }
         if let Some(recorder) = &mut self.recorder {
             recorder.second(&after);
@@ -185,9 +187,10 @@ impl<S: Source> Session<S> {
         if let Some(keeper) = &mut self.keeper {
             keeper.snapshot(&after)?;
         }
+        let stacks = StackIncreases::between(&self.before, &after);
         let report = self
             .has_counters
-            .then(|| analyse::report(self.source.info(), &self.before, &after));
+            .then(|| analyse::report_with(self.source.info(), &self.before, &after, &stacks));
         let before = std::mem::replace(&mut self.before, after);
         let Some(report) = report else { return Ok(()) };
         if let Some(lines) = &mut self.lines {
@@ -195,7 +198,7 @@ impl<S: Source> Session<S> {
         }
         self.sinks.report(&report)?;
         match &mut self.live {
-            Some(live) if self.recorder.is_none() => live.second(report, &before, &self.before),
+            Some(live) if self.recorder.is_none() => live.second(report, (&before, &self.before), stacks),
             _ => Ok(()),
         }
     }

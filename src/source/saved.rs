@@ -205,7 +205,7 @@ mod tests {
         };
         let stack = StackCounters {
             families: vec![Arc::new(FamilyCounters {
-                steps: vec![0, calls],
+                steps: [0, calls][..].into(),
                 ..FamilyCounters::default()
             })],
             origins: vec![[calls; 4]],

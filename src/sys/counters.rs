@@ -139,39 +139,54 @@ impl<T: plain::Plain + Default> Counters<T> {
         is_inside.then(|| self.word_at(element * size_of::<T>() / 8 + word))
     }
 
+    /// Whether an element begins with these words.
+    #[must_use]
+    pub fn begins_with(&self, element: usize, words: &[u64]) -> bool {
+        let is_inside = element < self.len() && size_of_val(words) <= size_of::<T>();
+        is_inside && self.words(element).zip(words).all(|(now, word)| now == *word)
+    }
+
     /// An element as of one moment, as [`at_one_moment`] has it: the second copy is compared where it is. It must be in
     /// range.
     fn read(&self, element: usize) -> T {
         let mut value = T::default();
-        self.read_into(element, &mut value);
+        self.read_into(element, 0..size_of::<T>() / 8, &mut value);
         value
     }
 
     /// The same in place of another one, for what is large and read often. Returns false if it is out of range.
     #[must_use]
     pub fn element_into(&self, element: usize, value: &mut T) -> bool {
-        let is_inside = element < self.len();
+        self.words_into(element, 0..size_of::<T>() / 8, value)
+    }
+
+    /// Only these words of an element.
+    #[must_use]
+    pub fn words_into(&self, element: usize, words: Range<usize>, value: &mut T) -> bool {
+        let is_inside = element < self.len() && words.end <= size_of::<T>() / 8;
         if is_inside {
-            self.read_into(element, value);
+            self.read_into(element, words, value);
         }
         is_inside
     }
 
-    /// It must be in range.
-    fn read_into(&self, element: usize, value: &mut T) {
-        self.update(element, value);
+    /// They must be in range.
+    fn read_into(&self, element: usize, words: Range<usize>, value: &mut T) {
+        self.update(element, words.clone(), value);
         for _ in 0..ATTEMPTS {
-            if !self.update(element, value) {
+            if !self.update(element, words.clone(), value) {
                 break;
             }
         }
     }
 
-    /// Copies word by word in ascending order. Returns whether a word has changed. The element must be in range.
-    fn update(&self, element: usize, value: &mut T) -> bool {
+    /// Copies word by word in ascending order. Returns whether a word has changed. The words must be in range.
+    fn update(&self, element: usize, words: Range<usize>, value: &mut T) -> bool {
         let to = (&raw mut *value).cast::<u64>();
+        let first = element * (size_of::<T>() / 8);
         let mut has_changed = false;
-        for (index, word) in self.words(element).enumerate() {
+        for index in words {
+            let word = self.word_at(first + index);
             // SAFETY: the word is inside the value, of which all bits may have any value.
             unsafe {
                 has_changed |= to.add(index).read_unaligned() != word;
@@ -282,11 +297,17 @@ mod tests {
             (counters.element(3), counters.word(2, 1), counters.word(2, 3)),
             (None, Some(21), None)
         );
+        assert!(counters.begins_with(1, &[10, 11]) && counters.begins_with(2, &[20, 21, 22]));
+        assert!(!counters.begins_with(1, &[10, 12]) && !counters.begins_with(2, &[20, 21, 22, 0]));
+        assert!(!counters.begins_with(3, &[]));
         let mut value = words(9, [9, 9]);
         assert!(counters.element_into(1, &mut value) && !counters.element_into(3, &mut value));
         assert_eq!(value, words(10, [11, 12]));
+        let mut value = words(9, [9, 9]);
+        assert!(counters.words_into(1, 1..2, &mut value) && !counters.words_into(1, 1..4, &mut value));
+        assert_eq!(value, words(9, [11, 9]));
         let mut value = words(20, [0, 22]);
-        assert!(counters.update(2, &mut value) && !counters.update(2, &mut value));
+        assert!(counters.update(2, 0..3, &mut value) && !counters.update(2, 0..3, &mut value));
         assert_eq!(value, words(20, [21, 22]));
         let Ok(copy) = at_one_moment(|| Ok::<_, std::convert::Infallible>(counters.copy(2)));
         assert_eq!(of_bytes::<Words>(&copy), value);

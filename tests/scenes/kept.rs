@@ -449,7 +449,7 @@ fn family_counters(family: &FamilyReport) -> FamilyCounters {
     let mut counters = FamilyCounters {
         bytes: family.bytes,
         errors: family.errors,
-        steps: steps(&family.histogram),
+        steps: steps(&family.histogram)[..].into(),
         extremes: family.extremes,
         ..FamilyCounters::default()
     };

@@ -18,7 +18,7 @@ use crate::model::abi::{
     ROW_SYSCALL, ROWS, SLOW_REPORTED, UNIT_SLOTS,
 };
 use crate::model::clock::Clock;
-use crate::model::histogram::{STEPS, step_of, widest};
+use crate::model::histogram::{step_of, widest};
 use crate::model::ids::{By, Family, Layer, Op, Origin, ReadClass};
 use crate::model::record::{Call, Kind, Records, Request};
 use crate::model::report::group::Who;
@@ -26,6 +26,7 @@ use crate::model::report::records::Incomplete;
 use crate::model::report::slow::SlowCall;
 use crate::model::run_info::RunInfo;
 use crate::model::snapshot::{FamilyCounters, GroupsCounters, OpCounters, OriginCounters, StackCounters};
+use crate::model::steps::Steps;
 
 /// The most groups that are distinguished: each has a histogram for each of its operations.
 pub const GROUPS: usize = 4096;
@@ -526,8 +527,8 @@ impl FamilySum {
         add(&mut counters.reached, &self.reached);
         add(&mut counters.class_calls, &self.class_calls);
         add(&mut counters.class_bytes, &self.class_bytes);
-        counters.steps.resize(STEPS, 0);
-        add(&mut counters.steps, &self.steps);
+        let steps = Steps::from(&self.steps[..]);
+        counters.steps = counters.steps.combined(&steps, u64::wrapping_add);
     }
 }
 
@@ -547,12 +548,8 @@ impl Sums {
 /// Counters of the whole stack that have counted nothing.
 #[must_use]
 pub fn empty_stack() -> StackCounters {
-    let family = Arc::new(FamilyCounters {
-        steps: vec![0; STEPS],
-        ..FamilyCounters::default()
-    });
     StackCounters {
-        families: (0..FAMILIES).map(|_| Arc::clone(&family)).collect(),
+        families: (0..FAMILIES).map(|_| Arc::default()).collect(),
         origins: vec![[0; 4]; (ORIGINS * DIRECTIONS) as usize],
     }
 }
@@ -645,7 +642,7 @@ impl Totals {
                         extremes: None,
                         ..rest.combined(&missing, u64::max)
                     });
-                    is_any |= rest.steps.iter().any(|n| *n > 0);
+                    is_any |= !rest.steps.is_empty();
                 }
                 let origins = rest.origins.iter_mut().zip(all.origins.iter().zip(&known.origins));
                 for (rest, (all, known)) in origins {

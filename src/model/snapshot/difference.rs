@@ -22,24 +22,29 @@ pub struct Difference {
 struct GroupsDifference {
     /// As they are now.
     ops: Vec<((u32, u32), OpCounters)>,
-    stacks: Vec<(u32, StackDifference)>,
+    stacks: StackIncreases,
     /// New names.
     who: Vec<(u32, Who)>,
 }
 
+/// By group, what the whole stack has counted, without groups that have counted nothing, unless they are new.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StackIncreases(pub Vec<(u32, StackIncrease)>);
+
 /// The increase of those counters that changed, each with its index. The extremes are those of the later snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct StackDifference {
-    families: Vec<(usize, FamilyCounters)>,
-    origins: Vec<(usize, OriginCounters)>,
+pub struct StackIncrease {
+    pub families: Vec<(usize, FamilyCounters)>,
+    pub origins: Vec<(usize, OriginCounters)>,
 }
 
 impl Difference {
-    /// `None`: `after` lacks a group or a name that `before` has, or has other ops, which a difference cannot say.
+    /// `stacks` is what the groups have counted between the snapshots. `None`: `after` lacks a group or a name that
+    /// `before` has, or has other ops, which a difference cannot say.
     #[must_use]
-    pub fn between(before: &Snapshot, after: &Snapshot) -> Option<Self> {
+    pub fn between(before: &Snapshot, after: &Snapshot, stacks: StackIncreases) -> Option<Self> {
         let groups = match (&before.groups, &after.groups) {
-            (Some(before), Some(after)) => Some(GroupsDifference::between(before, after)?),
+            (Some(before), Some(after)) => Some(GroupsDifference::between(before, after, stacks)?),
             (None, None) => None,
             _ => return None,
         };
@@ -76,7 +81,7 @@ impl Difference {
 }
 
 impl GroupsDifference {
-    fn between(before: &GroupsCounters, after: &GroupsCounters) -> Option<Self> {
+    fn between(before: &GroupsCounters, after: &GroupsCounters, stacks: StackIncreases) -> Option<Self> {
         let is_complete = before.ops.keys().all(|key| after.ops.contains_key(key))
             && before.stacks.keys().all(|group| after.stacks.contains_key(group))
             && before.who.keys().all(|group| after.who.contains_key(group));
@@ -87,16 +92,9 @@ impl GroupsDifference {
         let ops = ops.filter(|(key, op)| op.extremes.is_some() || before.ops.get(key) != Some(op));
         let who = after.who.iter();
         let who = who.filter(|(group, who)| before.who.get(group) != Some(who));
-        let none = StackCounters::default();
-        let stacks = after.stacks.iter().map(|(group, stack)| {
-            let known = before.stacks.get(group);
-            let difference = StackDifference::between(known.unwrap_or(&none), stack);
-            (*group, known.is_some(), difference)
-        });
-        let stacks = stacks.filter(|(_, is_known, difference)| !is_known || !difference.is_empty());
         Some(Self {
             ops: ops.map(|(key, op)| (*key, op.clone())).collect(),
-            stacks: stacks.map(|(group, _, difference)| (group, difference)).collect(),
+            stacks,
             who: who.map(|(group, who)| (*group, who.clone())).collect(),
         })
     }
@@ -107,14 +105,30 @@ impl GroupsDifference {
         groups.stacks.values_mut().for_each(StackCounters::forget_extremes);
         groups.ops.extend(self.ops);
         groups.who.extend(self.who);
-        for (group, difference) in self.stacks {
-            difference.add_to(groups.stacks.entry(group).or_default());
+        for (group, increase) in self.stacks.0 {
+            increase.add_to(groups.stacks.entry(group).or_default());
         }
         groups
     }
 }
 
-impl StackDifference {
+impl StackIncreases {
+    /// Of all groups.
+    #[must_use]
+    pub fn between(before: &Snapshot, after: &Snapshot) -> Self {
+        let none = StackCounters::default();
+        let known = |group| before.groups.as_ref().and_then(|before| before.stacks.get(group));
+        let all = after.groups.iter().flat_map(|after| &after.stacks);
+        let increases = all.filter_map(|(group, stack)| {
+            let known = known(group);
+            let increase = StackIncrease::between(known.unwrap_or(&none), stack);
+            (known.is_none() || !increase.is_empty()).then_some((*group, increase))
+        });
+        Self(increases.collect())
+    }
+}
+
+impl StackIncrease {
     fn between(before: &StackCounters, after: &StackCounters) -> Self {
         let none = FamilyCounters::default();
         let families = after.families.iter().enumerate().filter_map(|(index, family)| {
@@ -178,6 +192,10 @@ pub mod tests {
     use crate::fuzz;
     use crate::model::snapshot::ProbeCounts;
 
+    fn between(before: &Snapshot, after: &Snapshot) -> Option<Difference> {
+        Difference::between(before, after, StackIncreases::between(before, after))
+    }
+
     /// Without groups.
     fn base(at_ns: u64) -> Snapshot {
         Snapshot {
@@ -193,7 +211,7 @@ pub mod tests {
     fn family(calls: u64, longest: Option<u64>) -> FamilyCounters {
         let mut family = FamilyCounters {
             bytes: calls * 4096,
-            steps: vec![0, 0, calls],
+            steps: [0, 0, calls][..].into(),
             extremes: longest.map(|ns| (1, ns)),
             ..FamilyCounters::default()
         };
@@ -235,21 +253,18 @@ pub mod tests {
             let stacks = &mut after.groups.as_mut().unwrap().stacks;
             stacks.get_mut(&group).unwrap().forget_extremes();
         }
-        after
-            .groups
-            .as_mut()
-            .unwrap()
-            .who
-            .insert(4, Who::Unknown(crate::model::ids::By::Process));
-        let difference = Difference::between(&before, &after).unwrap();
+        let who = &mut after.groups.as_mut().unwrap().who;
+        who.insert(4, Who::Unknown(crate::model::ids::By::Process));
+        let difference = between(&before, &after).unwrap();
         let groups = difference.groups.as_ref().unwrap();
         let changed: Vec<_> = groups
             .stacks
+            .0
             .iter()
             .map(|(group, stack)| (*group, stack.families.len()))
             .collect();
         assert_eq!(changed, [(3, 1), (5, 3)]);
-        assert_eq!(groups.stacks[0].1.families[0].1.reached[0], 3);
+        assert_eq!(groups.stacks.0[0].1.families[0].1.reached[0], 3);
         assert_eq!(groups.who.iter().map(|(group, _)| *group).collect::<Vec<_>>(), [4, 5]);
         assert_eq!(difference.after(before.clone()), after);
         // A group that is gone cannot be said.
@@ -259,12 +274,12 @@ pub mod tests {
             .unwrap()
             .stacks
             .insert(9, StackCounters::default());
-        assert_eq!(Difference::between(&before, &after), None);
-        assert_eq!(Difference::between(&before, &base(3)), None);
+        assert_eq!(between(&before, &after), None);
+        assert_eq!(between(&before, &base(3)), None);
         let mut other = base(3);
         other.ops.clear();
-        assert_eq!(Difference::between(&base(2), &other), None);
-        let unchanged = Difference::between(&base(2), &base(3));
+        assert_eq!(between(&base(2), &other), None);
+        let unchanged = between(&base(2), &base(3));
         assert!(unchanged.is_some_and(|difference| difference.ops.is_empty()));
     }
 
@@ -301,8 +316,7 @@ pub mod tests {
                     family.rows[7] = family.rows[7].wrapping_add(ns << 23);
                     family.reached[0] += 1;
                     family.extremes = Some((ns, ns));
-                    family.steps.resize(family.steps.len().max(ns as usize % 40 + 1), 0);
-                    family.steps[ns as usize % 40] += 1;
+                    family.steps.add(ns as usize % 40, 1);
                 }
                 let groups = GroupsCounters {
                     ops: ops.clone(),
@@ -325,7 +339,7 @@ pub mod tests {
         #[test]
         fn each_snapshot_comes_back_from_the_one_before(run in run()) {
             for pair in run.windows(2) {
-                let difference = Difference::between(&pair[0], &pair[1]).unwrap();
+                let difference = between(&pair[0], &pair[1]).unwrap();
                 let bytes = postcard::to_stdvec(&difference).unwrap();
                 let read: Difference = postcard::from_bytes(&bytes).unwrap();
                 prop_assert_eq!(&read.after(pair[0].clone()), &pair[1]);

@@ -13,7 +13,7 @@ use crate::cause::Cause;
 use crate::model::packed::Packed;
 use crate::model::recording::{Meta, Names};
 use crate::model::run_info::RunInfo;
-use crate::model::snapshot::{Difference, Snapshot};
+use crate::model::snapshot::{Difference, Snapshot, StackIncreases};
 use crate::number::thousands;
 use crate::printable::printable;
 use crate::recording::{EXTENSION, Ring, RingLimits};
@@ -68,12 +68,12 @@ impl KeptSeconds {
         })
     }
 
-    /// Adds the counters at the end of a second. `before`: those at its start.
+    /// Adds the counters at the end of a second. `before`: those at its start; `stacks`: what groups have counted in it.
     ///
     /// # Errors
     /// As above.
-    pub fn second(&mut self, before: &Snapshot, after: &Snapshot) -> Result<(), Cause> {
-        self.kept.second(before, after)
+    pub fn second(&mut self, before: &Snapshot, after: &Snapshot, stacks: StackIncreases) -> Result<(), Cause> {
+        self.kept.second(before, after, stacks)
     }
 
     /// Begins to write all that is kept to a new directory in the current one. Returns what to say.
@@ -126,10 +126,10 @@ impl Kept {
         Ok(Self { parts, limit })
     }
 
-    fn second(&mut self, before: &Snapshot, after: &Snapshot) -> Result<(), Cause> {
+    fn second(&mut self, before: &Snapshot, after: &Snapshot, stacks: StackIncreases) -> Result<(), Cause> {
         let limit = self.limit / PARTS;
         let open = self.parts.back_mut().filter(|part| part.bytes < limit);
-        match (open, Difference::between(before, after)) {
+        match (open, Difference::between(before, after, stacks)) {
             (Some(part), Some(difference)) => part.add(&difference)?,
             (None, Some(difference)) => {
                 let mut part = Part::begin(before)?;
@@ -235,7 +235,8 @@ mod tests {
     fn kept(seconds: &[Snapshot], room: usize) -> Kept {
         let mut kept = Kept::begin(&seconds[0], room).ok().unwrap();
         for pair in seconds.windows(2) {
-            kept.second(&pair[0], &pair[1]).ok().unwrap();
+            let stacks = StackIncreases::between(&pair[0], &pair[1]);
+            kept.second(&pair[0], &pair[1], stacks).ok().unwrap();
             assert!(kept.bytes() <= room, "{}", kept.bytes());
         }
         kept

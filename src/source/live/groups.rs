@@ -122,21 +122,17 @@ fn read_stack(
     last.families.resize(FAMILIES as usize, Arc::default());
     last.origins.resize((ORIGINS * DIRECTIONS) as usize, [0; 4]);
     for (known, element) in last.families.iter_mut().zip((group * FAMILIES) as usize..) {
-        if stack::is_unchanged(known, |word| families.word(element, word)) {
+        if families.begins_with(element, &stack::first_words(known)) {
             // Those of the interval before.
             FamilyCounters::forget_extremes(known);
             continue;
         }
-        if families.element_into(element, room) {
-            *known = Arc::new(stack::family(room, epoch));
+        if let Some(now) = stack::read_family(families, element, epoch, (room, known)) {
+            *known = Arc::new(now);
         }
     }
     for (known, element) in last.origins.iter_mut().zip((group * ORIGINS * DIRECTIONS) as usize..) {
-        let words = known.iter().zip(0..);
-        if words
-            .into_iter()
-            .all(|(last, word)| origins.word(element, word) == Some(*last))
-        {
+        if origins.begins_with(element, known) {
             continue;
         }
         if let Some(origin) = origins.element(element) {

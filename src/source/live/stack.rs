@@ -6,10 +6,15 @@ use std::sync::Arc;
 use super::op::extremes_of;
 use crate::kernel::interface::types::{family_stats, origin_stats};
 use crate::model::abi::{DIRECTIONS, FAMILIES, ORIGINS, ROW_SYSCALL, SLOW_LIMITED, SLOW_NO_ROOM};
-use crate::model::histogram::widest;
+use crate::model::histogram::{step_of, widest};
 use crate::model::report::slow::LeftOut;
 use crate::model::snapshot::{FamilyCounters, OriginCounters, StackCounters, combined};
+use crate::model::steps::Steps;
 use crate::probe::attach::AttachedStack;
+use crate::sys::counters::Counters;
+
+/// Those up to the count of calls, each of which changes one of them.
+const FIRST_WORDS: usize = offset_of!(family_stats, reached) / size_of::<u64>() + ROW_SYSCALL as usize + 1;
 
 /// Reads all of them; see [`super::read`] for `epoch`.
 pub fn read(stack: &AttachedStack, epoch: u64) -> StackCounters {
@@ -50,28 +55,49 @@ pub fn left_out(stack: &AttachedStack) -> LeftOut {
     })
 }
 
-/// Whether a family has counted nothing since it was read last, as far as its words show: each call changes one of these.
-/// `None` for a word: there is no such family.
-pub fn is_unchanged(last: &FamilyCounters, word: impl Fn(usize) -> Option<u64>) -> bool {
-    const WORD: usize = size_of::<u64>();
-    const CALLS: usize = offset_of!(family_stats, reached) / WORD + ROW_SYSCALL as usize;
-    const UNBALANCED: usize = offset_of!(family_stats, unbalanced) / WORD;
-    const SLOW: usize = offset_of!(family_stats, slow) / WORD;
-    let unbalanced = last.unbalanced.iter().zip(UNBALANCED..);
-    let slow = last.slow.iter().zip(SLOW..);
-    std::iter::once((&last.reached[ROW_SYSCALL as usize], CALLS))
-        .chain(unbalanced)
-        .chain(slow)
-        .all(|(last, index)| word(index) == Some(*last))
+/// The first words of a family that was read: if they have not changed, it has counted nothing since.
+pub fn first_words(last: &FamilyCounters) -> [u64; FIRST_WORDS] {
+    let mut words = [0; FIRST_WORDS];
+    let counters = last.slow.iter().chain(&last.unbalanced);
+    let counters = counters.chain(&last.reached[..=ROW_SYSCALL as usize]);
+    words.iter_mut().zip(counters).for_each(|(word, n)| *word = *n);
+    words
+}
+
+/// A family of a group, of which `last` was read before; see [`super::read`] for `epoch`. `None`: there is no such
+/// element. `room`: for one.
+///
+/// Calls since then are in the steps from the shortest of them to the longest. CPUs that end calls at the same moment may
+/// overwrite each other's extremes; then those steps have fewer calls than there were, and all are read.
+pub fn read_family(
+    families: &Counters<family_stats>,
+    element: usize,
+    epoch: u64,
+    (room, last): (&mut family_stats, &FamilyCounters),
+) -> Option<FamilyCounters> {
+    const STEPS: usize = offset_of!(family_stats, steps) / size_of::<u64>();
+    if !families.words_into(element, 0..STEPS, room) {
+        return None;
+    }
+    let extremes = extremes_of(&room.extremes, epoch).reduce(widest);
+    let (first, end) = extremes.map_or((0, 0), |(min, max)| (step_of(min), step_of(max) + 1));
+    let has_part = families.words_into(element, STEPS + first..STEPS + end, room);
+    let part = room.steps.get(first..end).filter(|_| has_part);
+    let steps = part.map(|part| last.steps.replaced(first, part));
+    if let Some(steps) = steps.filter(|steps| steps.sum() == room.reached[ROW_SYSCALL as usize]) {
+        return Some(with_steps(room, steps, epoch));
+    }
+    let is_read = families.element_into(element, room);
+    is_read.then(|| family(room, epoch))
 }
 
 /// The counters of one CPU, or of one group; see [`super::read`] for `epoch`.
 pub fn family(cpu: &family_stats, epoch: u64) -> FamilyCounters {
-    let used = cpu
-        .steps
-        .iter()
-        .rposition(|calls| *calls > 0)
-        .map_or(0, |last| last + 1);
+    with_steps(cpu, Steps::from(&cpu.steps[..]), epoch)
+}
+
+/// The same with steps that are known otherwise.
+fn with_steps(cpu: &family_stats, steps: Steps, epoch: u64) -> FamilyCounters {
     FamilyCounters {
         bytes: cpu.bytes,
         errors: cpu.errors,
@@ -80,7 +106,7 @@ pub fn family(cpu: &family_stats, epoch: u64) -> FamilyCounters {
         reached: cpu.reached,
         class_calls: cpu.class_calls,
         class_bytes: cpu.class_bytes,
-        steps: cpu.steps[..used].to_vec(),
+        steps,
         slow: cpu.slow,
         extremes: extremes_of(&cpu.extremes, epoch).reduce(widest),
     }
@@ -88,6 +114,7 @@ pub fn family(cpu: &family_stats, epoch: u64) -> FamilyCounters {
 
 #[cfg(test)]
 mod tests {
+    use libbpf_rs::{MapCore, MapHandle, MapType};
     use plain::as_bytes;
 
     use super::*;
@@ -99,12 +126,9 @@ mod tests {
         let is_unchanged = |last: &family_stats, now: &family_stats| {
             // SAFETY: all of it is 8-byte numbers.
             let bytes = unsafe { as_bytes(now) };
-            let word = |index: usize| {
-                Some(u64::from_ne_bytes(
-                    bytes.get(index * 8..index * 8 + 8)?.try_into().ok()?,
-                ))
-            };
-            super::is_unchanged(&family(last, 0), word)
+            let last = first_words(&family(last, 0));
+            let now = bytes.chunks(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap()));
+            now.take(last.len()).eq(last)
         };
         let mut used = family_stats::default();
         (used.reached[ROW_SYSCALL as usize], used.unbalanced[0], used.slow[0]) = (7, 2, 1);
@@ -115,10 +139,60 @@ mod tests {
             unbalanced.unbalanced[UNBALANCED_KINDS as usize - 1] += 1;
             let mut slow = last;
             slow.slow[SLOW_LIMITED as usize] += 1;
-            assert!(is_unchanged(&last, &last) && !super::is_unchanged(&family(&last, 0), |_| None));
+            assert!(is_unchanged(&last, &last));
             assert!(![called, unbalanced, slow].iter().any(|now| is_unchanged(&last, now)));
         }
         assert!(family(&family_stats::default(), 0).steps.is_empty());
+    }
+
+    /// Run as root.
+    #[test]
+    fn steps_are_read_where_calls_were_counted() {
+        const EPOCH: u64 = 8;
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+            map_flags: libbpf_sys::BPF_F_MMAPABLE,
+            ..Default::default()
+        };
+        let size = size_of::<family_stats>() as u32;
+        let table = MapHandle::create(MapType::Array, Some("families"), 4, size, 1, &options).unwrap();
+        let families = Counters::map(&table, 1).unwrap();
+        let read = |now: &family_stats, last: &FamilyCounters| {
+            // SAFETY: all of it is 8-byte numbers.
+            let bytes = unsafe { as_bytes(now) };
+            table
+                .update(&0_u32.to_ne_bytes(), bytes, libbpf_rs::MapFlags::ANY)
+                .unwrap();
+            read_family(&families, 0, EPOCH, (&mut family_stats::default(), last)).unwrap()
+        };
+        let mut now = family_stats::default();
+        (
+            now.steps[10],
+            now.steps[60],
+            now.bytes,
+            now.reached[ROW_SYSCALL as usize],
+        ) = (2, 1, 7, 3);
+        now.extremes.epoch[0] = EPOCH;
+        (now.extremes.min_ns[0], now.extremes.max_ns[0]) = (11, 900);
+        let first = read(&now, &FamilyCounters::default());
+        assert_eq!(first, family(&now, EPOCH));
+        now.steps[10] += 1;
+        now.reached[ROW_SYSCALL as usize] += 1;
+        (now.extremes.min_ns[0], now.extremes.max_ns[0]) = (10, 10);
+        assert_eq!(read(&now, &first), family(&now, EPOCH));
+        // The others are those of the last time.
+        let mut other = first.clone();
+        (other.steps, other.reached[ROW_SYSCALL as usize]) = (first.steps.replaced(60, &[0, 1]), 3);
+        assert_eq!(read(&now, &other).steps, other.steps.replaced(10, &[3]));
+        // A longer call, whose time another CPU has overwritten.
+        now.steps[70] += 1;
+        now.reached[ROW_SYSCALL as usize] += 1;
+        assert_eq!(read(&now, &first), family(&now, EPOCH));
+        // As extremes are while they are written.
+        (now.extremes.min_ns[0], now.extremes.max_ns[0]) = (u64::MAX, 0);
+        assert_eq!(read(&now, &first), family(&now, EPOCH));
+        let elsewhere = (&mut now, &first);
+        assert_eq!(read_family(&families, 1, EPOCH, elsewhere), None);
     }
 
     #[test]
