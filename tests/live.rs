@@ -103,17 +103,10 @@ fn record(path: &Path) {
             },
         )]
         .into(),
-        who: names
-            .map(|(group, pid, comm)| {
-                (
-                    group,
-                    Who::Process {
-                        pid,
-                        comm: comm.to_owned(),
-                    },
-                )
-            })
-            .into(),
+        who: Arc::new(BTreeMap::from(names.map(|(group, pid, comm)| {
+            let comm = comm.to_owned();
+            (group, Who::Process { pid, comm })
+        }))),
         ..GroupsCounters::default()
     };
     let all = &kept.after.stack.as_ref().unwrap().families;

@@ -357,8 +357,8 @@ pub struct GroupsCounters {
     pub ops: BTreeMap<(u32, u32), OpCounters>,
     /// By group, for the whole stack.
     pub stacks: BTreeMap<u32, StackCounters>,
-    /// The names of the groups.
-    pub who: BTreeMap<u32, Who>,
+    /// The names of the groups, which snapshots share.
+    pub who: Arc<BTreeMap<u32, Who>>,
 }
 
 impl GroupsCounters {

@@ -1,6 +1,7 @@
 //! `--names`: how names of files and processes are written.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 
 use crate::model::owner::Pod;
 use crate::model::record::{Paths, Records};
@@ -58,7 +59,7 @@ impl Namer {
         if self.names == Names::Full {
             return;
         }
-        for who in groups.who.values_mut() {
+        for who in Arc::make_mut(&mut groups.who).values_mut() {
             match who {
                 Who::Process { comm, .. } | Who::Thread { comm, .. } | Who::Comm { comm }
                     if self.names == Names::None =>

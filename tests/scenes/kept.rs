@@ -502,9 +502,8 @@ fn groups_counters(report: &Report, split: Split, run: &RunInfo) -> GroupsCounte
     if split.no_room > 0 {
         add(GROUP_NO_ROOM, groups::split(report, split.no_room));
     }
-    counters.who = groups::PARTS
-        .map(|parts| (group_of(parts), groups::who(split.by, parts)))
-        .into();
+    let who = groups::PARTS.map(|parts| (group_of(parts), groups::who(split.by, parts)));
+    counters.who = Arc::new(who.into());
     counters
 }
 

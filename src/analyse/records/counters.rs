@@ -613,7 +613,7 @@ impl Totals {
                 key => *self.numbers.entry(key.clone()).or_insert(next),
             };
             if number >= GROUP_FIRST {
-                groups.who.insert(number, key.who(by, names));
+                Arc::make_mut(&mut groups.who).insert(number, key.who(by, names));
             }
             if is_stack {
                 sums.add_to_stack(groups.stacks.entry(number).or_insert_with(empty_stack));
@@ -662,7 +662,7 @@ impl Totals {
             }
         }
         if is_any {
-            groups.who.insert(number, Who::NoRecord);
+            Arc::make_mut(&mut groups.who).insert(number, Who::NoRecord);
         }
     }
 }

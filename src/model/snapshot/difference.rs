@@ -82,15 +82,16 @@ impl Difference {
 
 impl GroupsDifference {
     fn between(before: &GroupsCounters, after: &GroupsCounters, stacks: StackIncreases) -> Option<Self> {
+        let has_same_names = Arc::ptr_eq(&before.who, &after.who);
         let is_complete = before.ops.keys().all(|key| after.ops.contains_key(key))
             && before.stacks.keys().all(|group| after.stacks.contains_key(group))
-            && before.who.keys().all(|group| after.who.contains_key(group));
+            && (has_same_names || before.who.keys().all(|group| after.who.contains_key(group)));
         if !is_complete {
             return None;
         }
         let ops = after.ops.iter();
         let ops = ops.filter(|(key, op)| op.extremes.is_some() || before.ops.get(key) != Some(op));
-        let who = after.who.iter();
+        let who = after.who.iter().filter(|_| !has_same_names);
         let who = who.filter(|(group, who)| before.who.get(group) != Some(who));
         Some(Self {
             ops: ops.map(|(key, op)| (*key, op.clone())).collect(),
@@ -104,7 +105,9 @@ impl GroupsDifference {
         groups.ops.values_mut().for_each(|op| op.extremes = None);
         groups.stacks.values_mut().for_each(StackCounters::forget_extremes);
         groups.ops.extend(self.ops);
-        groups.who.extend(self.who);
+        if !self.who.is_empty() {
+            Arc::make_mut(&mut groups.who).extend(self.who);
+        }
         for (group, increase) in self.stacks.0 {
             increase.add_to(groups.stacks.entry(group).or_default());
         }
@@ -237,7 +240,7 @@ pub mod tests {
         Snapshot {
             groups: Some(GroupsCounters {
                 stacks: stacks.collect(),
-                who: calls.iter().map(|(group, ..)| (*group, name(group))).collect(),
+                who: Arc::new(calls.iter().map(|(group, ..)| (*group, name(group))).collect()),
                 ops: BTreeMap::new(),
             }),
             ..base(at_ns)
@@ -254,7 +257,7 @@ pub mod tests {
             stacks.get_mut(&group).unwrap().forget_extremes();
         }
         let who = &mut after.groups.as_mut().unwrap().who;
-        who.insert(4, Who::Unknown(crate::model::ids::By::Process));
+        Arc::make_mut(who).insert(4, Who::Unknown(crate::model::ids::By::Process));
         let difference = between(&before, &after).unwrap();
         let groups = difference.groups.as_ref().unwrap();
         let changed: Vec<_> = groups
@@ -321,7 +324,7 @@ pub mod tests {
                 let groups = GroupsCounters {
                     ops: ops.clone(),
                     stacks: all.clone(),
-                    who: who.clone(),
+                    who: Arc::new(who.clone()),
                 };
                 Snapshot {
                     ops: whole.clone(),

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::Counters;
 use crate::kernel::interface::skeleton::IostackbreakdownSkel;
@@ -9,7 +10,7 @@ use crate::kernel::interface::types::{cell_key, family_stats, group, op_stats, o
 use crate::kernel::interface::{DIRECTIONS, FAMILIES, ORIGINS};
 use crate::kernel::names::ProcessNames;
 use crate::kernel::owners::KnownOwners;
-use crate::model::report::group::By;
+use crate::model::report::group::{By, Who};
 use crate::model::snapshot::StackCounters;
 use crate::probe::attach::AttachError;
 
@@ -24,6 +25,8 @@ pub struct AttachedGroups {
     pub owners: RefCell<KnownOwners>,
     /// By which processes are named.
     pub processes: RefCell<ProcessNames>,
+    /// The processes that were named last.
+    pub who: RefCell<Arc<BTreeMap<u32, Who>>>,
     /// What was read last of the whole-stack view, by group: most of it is the same at the next time.
     pub last: RefCell<BTreeMap<u32, StackCounters>>,
 }
@@ -70,6 +73,7 @@ impl AttachedGroups {
             counters,
             owners: RefCell::default(),
             processes: RefCell::default(),
+            who: RefCell::default(),
             last: RefCell::default(),
         })
     }

@@ -1,5 +1,6 @@
 //! The counters of groups, and their names.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -50,29 +51,37 @@ pub fn read(groups: &AttachedGroups, plan: &Plan, epoch: u64) -> GroupsCounters 
         return read;
     }
     read.who = match groups.by {
-        By::Process => processes(groups, numbered),
-        _ => others(groups, numbered),
+        By::Process => processes(groups, &numbered),
+        _ => Arc::new(others(groups, numbered)),
     };
     read
 }
 
-/// The processes of groups.
-fn processes(groups: &AttachedGroups, numbered: BTreeSet<u32>) -> BTreeMap<u32, Who> {
+/// The processes of groups. Snapshots share them, unless one is new or renamed.
+fn processes(groups: &AttachedGroups, numbered: &BTreeSet<u32>) -> Arc<BTreeMap<u32, Who>> {
     const NUMBER: usize = offset_of!(types::group, number) / size_of::<u64>();
     const BEGAN: usize = offset_of!(types::group, more) / size_of::<u64>();
     const COMM: usize = offset_of!(types::group, comm) / size_of::<u64>();
     let now = since_boot_ns();
     let mut names = groups.processes.borrow_mut();
-    let numbered = numbered.into_iter().filter_map(|number| {
+    let mut known = groups.who.borrow_mut();
+    for &number in numbered {
         let word = |word| groups.groups.word(number as usize, word);
-        let (pid, began_ns) = (word(NUMBER)?, word(BEGAN)?);
-        let recorded = [word(COMM)?, word(COMM + 1)?];
-        let process = [pid, began_ns, recorded[0], recorded[1]];
+        let (Some(pid), Some(began_ns), Some(first), Some(second)) =
+            (word(NUMBER), word(BEGAN), word(COMM), word(COMM + 1))
+        else {
+            continue;
+        };
+        let process = [pid, began_ns, first, second];
         let name = names.name(number, process, now, || names::name_of_process(pid, began_ns));
-        let comm = name.map_or_else(|| comm(&recorded), str::to_owned);
-        Some((number, Who::Process { pid, comm }))
-    });
-    numbered.collect()
+        let name = name.map_or_else(|| Cow::from(comm(&[first, second])), Cow::from);
+        let is_known = |who: &Who| matches!(who, Who::Process { pid: known, comm } if *known == pid && *comm == name);
+        if !known.get(&number).is_some_and(is_known) {
+            let comm = name.into_owned();
+            Arc::make_mut(&mut known).insert(number, Who::Process { pid, comm });
+        }
+    }
+    Arc::clone(&known)
 }
 
 /// The names of groups that are no processes.
