@@ -563,11 +563,11 @@ impl Attaching<'_> {
                 Ok((Rc::new(program), Detachable::Fd(link)))
             }
             Hook::Kprobe => {
-                let program = match shared.take() {
-                    Some(loaded) => loaded,
-                    None => Rc::new(self.load_copy(&progs.complete_function, hook, Some(point), None)?),
+                let load = || self.load_copy(&progs.complete_function, hook, Some(point), None);
+                let program = match shared {
+                    Some(loaded) => loaded.clone(),
+                    None => shared.insert(Rc::new(load()?)).clone(),
                 };
-                *shared = Some(program.clone());
                 let (link, _) = self.on_entry(&program, function)?;
                 Ok((program, link))
             }
