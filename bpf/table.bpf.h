@@ -63,7 +63,10 @@ static __always_inline __u32 slot_by_address(__u64 address)
 	{                                                                                                              \
 		struct found_##NAME found = { .slot = slot_of_##NAME(address) };                                       \
                                                                                                                        \
-		if (found.slot && found.slot->address == address) {                                                    \
+		/* Never, as the index is within the array: the verifier follows one path less. */                     \
+		if (config.slots && !found.slot)                                                                       \
+			return found;                                                                                  \
+		if (config.slots && found.slot->address == address) {                                                  \
 			found.state = &found.slot->state;                                                              \
 			found.own = found.slot;                                                                        \
 		} else if (!config.slots || overflow.TABLE) {                                                          \
