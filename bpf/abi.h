@@ -309,8 +309,7 @@ struct request_state {
 	__u32 thread; /* number of the submitting thread; 0: unknown, or not needed */
 	__u32 group; /* of `--by` */
 	__u32 neighbour; /* index in `neighbours`, if it is not traced */
-	__u8 needs_flush; /* it needs flushes, so it may end twice: with its data, and after them */
-	__u8 pad[3];
+	__u32 needs_flush; /* not 0: it needs flushes, so it may end twice: with its data, and after them */
 	__u64 submitted_ns; /* when its first bio was submitted; 0: unknown */
 };
 

@@ -264,21 +264,23 @@ __noinline int forget_bios(__u64 bio)
 	return 0;
 }
 
+/* All 0. Its values are unknown to the verifier, so that a bio that is not in the table leads to no path of its own. */
+struct bio_state no_bio;
+
 /*
  * Removes the bios of a request from the table, as their addresses will be reused: the first one, and those from `next`
  * on. Returns the state of the first one.
  */
 static __always_inline struct bio_state take_bios(__u64 first, __u64 next)
 {
-	struct bio_state stamp = {};
+	struct bio_state stamp;
 	struct found_bio found;
 
 	/* 0 marks a free slot. */
 	if (!first)
-		return stamp;
+		return no_bio;
 	found = find_bio(first);
-	if (found.state)
-		stamp = *found.state;
+	stamp = found.state ? *found.state : no_bio;
 	forget_bio(first, &found);
 	if (next)
 		forget_bios(as_number(next));
@@ -298,13 +300,18 @@ __noinline __u64 take_bios_of_unissued(__u64 first)
 	return (__u64)stamp.thread << 32 | stamp.owner;
 }
 
-/* Whether a request needs flushes, so that it may end twice: with its data, and after them. */
-static __always_inline bool needs_flush(__u32 flags)
+/*
+ * Whether a request needs flushes (not 0), so that it may end twice: with its data, and after them. Branchless: the
+ * verifier follows what comes after it once for each path that leads there.
+ */
+static __always_inline __u32 needs_flush(__u32 flags, __u32 bytes)
 {
 	const __u32 asking = 1u << bpf_core_enum_value(enum req_flag_bits, __REQ_FUA) |
 			     1u << bpf_core_enum_value(enum req_flag_bits, __REQ_PREFLUSH);
+	__s64 has_data = -(__s64)bytes >> 63;
 
-	return flags & asking;
+	barrier_var(has_data);
+	return flags & asking & has_data;
 }
 
 static __always_inline int on_issue(const struct request_view *view)
@@ -318,11 +325,14 @@ static __always_inline int on_issue(const struct request_view *view)
 		return 0;
 	state.op = block_op(view->flags);
 	state.bytes = view->bytes;
-	state.needs_flush = view->bytes && needs_flush(view->bio_flags);
+	state.needs_flush = needs_flush(view->bio_flags, view->bytes);
 	state.rq_start_ns = view->rq_start_ns;
 	state.phase = REQUEST_ISSUED;
 	state.issued_ns = bpf_ktime_get_ns();
 
+	/* Before the request is looked for: each way in which it is found leads to what follows. */
+	if (block.bio_stamps)
+		stamp = take_bios(view->bio, view->next_bio);
 	known = find_request(address);
 	old = known.state;
 	if (old && old->phase == REQUEST_ISSUED) {
@@ -333,8 +343,6 @@ static __always_inline int on_issue(const struct request_view *view)
 		}
 		lose_end(old);
 	}
-	if (block.bio_stamps)
-		stamp = take_bios(view->bio, view->next_bio);
 	if (block.neighbours || config.records)
 		state.submitted_ns = stamp.queued_ns;
 	if (WHOLE_STACK || config.records) {
@@ -488,7 +496,7 @@ __noinline int on_unissued_end(__u64 address, __u64 rq_start_ns, __u32 bytes)
 			return 0;
 		}
 		leave_unissued(address, rq_start_ns, op,
-			       bytes && needs_flush(view.bio_flags) ? REQUEST_FLUSHING : REQUEST_ENDED);
+			       needs_flush(view.bio_flags, bytes) ? REQUEST_FLUSHING : REQUEST_ENDED);
 		return 0;
 	}
 	if (is_known && phase == REQUEST_FLUSHING) {
