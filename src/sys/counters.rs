@@ -255,7 +255,7 @@ impl<T> Drop for Counters<T> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use libbpf_rs::{MapHandle, MapType};
 
     use super::*;
@@ -274,15 +274,21 @@ mod tests {
         Words { first, others }
     }
 
-    /// Run as root.
-    #[test]
-    fn an_element_is_the_one_of_its_number_and_as_large() {
+    /// A table whose elements can be mapped.
+    pub fn mappable<T>(elements: u32) -> MapHandle {
         let options = libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
             map_flags: libbpf_sys::BPF_F_MMAPABLE,
             ..Default::default()
         };
-        let table = MapHandle::create(MapType::Array, Some("elements"), 4, 24, 3, &options).unwrap();
+        let size = size_of::<T>() as u32;
+        MapHandle::create(MapType::Array, Some("elements"), 4, size, elements, &options).unwrap()
+    }
+
+    /// Run as root.
+    #[test]
+    fn an_element_is_the_one_of_its_number_and_as_large() {
+        let table = mappable::<Words>(3);
         for number in 0..3_u32 {
             let words: [u64; 3] = std::array::from_fn(|word| u64::from(number) * 10 + word as u64);
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();

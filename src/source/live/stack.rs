@@ -114,11 +114,12 @@ fn with_steps(cpu: &family_stats, steps: Steps, epoch: u64) -> FamilyCounters {
 
 #[cfg(test)]
 mod tests {
-    use libbpf_rs::{MapCore, MapHandle, MapType};
+    use libbpf_rs::MapCore;
     use plain::as_bytes;
 
     use super::*;
     use crate::model::abi::UNBALANCED_KINDS;
+    use crate::sys::counters::tests::mappable;
 
     /// Each counter that can change before the count of calls does.
     #[test]
@@ -149,13 +150,7 @@ mod tests {
     #[test]
     fn steps_are_read_where_calls_were_counted() {
         const EPOCH: u64 = 8;
-        let options = libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-            map_flags: libbpf_sys::BPF_F_MMAPABLE,
-            ..Default::default()
-        };
-        let size = size_of::<family_stats>() as u32;
-        let table = MapHandle::create(MapType::Array, Some("families"), 4, size, 1, &options).unwrap();
+        let table = mappable::<family_stats>(1);
         let families = Counters::map(&table, 1).unwrap();
         let read = |now: &family_stats, last: &FamilyCounters| {
             // SAFETY: all of it is 8-byte numbers.
