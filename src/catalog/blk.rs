@@ -13,7 +13,10 @@ pub struct Request {
     /// Whether it waits in the queue. A flush does not: the kernel creates it when it is sent, for all callers that
     /// wait for one.
     pub queued: bool,
-    /// The counter of `/proc/diskstats` that contains it (`op_stat_group` of `include/linux/blk_types.h`).
+    /// The counter of `/proc/diskstats` that contains it (`op_stat_group` of `include/linux/blk_types.h`). `None`: it
+    /// depends on the kernel. Zone commands are reads where their code is even, as that of a finish is before 6.8, and
+    /// else writes. Commands for the driver (passthrough) are in none, but are reads or writes in older kernels (5.10),
+    /// and where the queue counts them (`queue/iostats_passthrough`, 6.12).
     pub counted_as: Option<Counter>,
 }
 
@@ -39,8 +42,7 @@ macro_rules! requests {
 }
 
 // Op, whether it moves bytes, whether it waits in the queue, its counter, its codes. BLOCK_OP_* of bpf/abi.h are
-// indices of this table. Requests for the driver (passthrough) are not in diskstats, unless the queue counts them
-// (`queue/iostats_passthrough`, 6.12).
+// indices of this table.
 requests! {
     Read true true Some(Counter::Reads), "REQ_OP_READ";
     Write true true Some(Counter::Writes), "REQ_OP_WRITE";
@@ -50,7 +52,7 @@ requests! {
     WriteZeroes true true Some(Counter::Writes), "REQ_OP_WRITE_ZEROES";
     WriteSame true true Some(Counter::Writes), "REQ_OP_WRITE_SAME";
     ZoneAppend true true Some(Counter::Writes), "REQ_OP_ZONE_APPEND";
-    ZoneMgmt false true Some(Counter::Writes), "REQ_OP_ZONE_OPEN" "REQ_OP_ZONE_CLOSE" "REQ_OP_ZONE_FINISH" "REQ_OP_ZONE_RESET"
+    ZoneMgmt false true None, "REQ_OP_ZONE_OPEN" "REQ_OP_ZONE_CLOSE" "REQ_OP_ZONE_FINISH" "REQ_OP_ZONE_RESET"
         "REQ_OP_ZONE_RESET_ALL";
     Driver true false None, "REQ_OP_DRV_IN" "REQ_OP_DRV_OUT" "REQ_OP_SCSI_IN" "REQ_OP_SCSI_OUT";
     Other true true None,;

@@ -450,7 +450,9 @@ fn zones(guest: &Guest, probe: &str) -> Result<(), String> {
     let layer = measured.layer()?;
     let (write, managed) = (layer.count("write").calls, layer.count("zone_mgmt").calls);
     let is_right = (write, managed) == (ZONES, 2 * ZONES) && !measured.ended.text.contains("never issued");
-    if !is_right || measured.stats.writes != 3 * ZONES || !layer.says_of_diskstats("agrees: ") || layer.lost.is_some() {
+    // Before 6.8 the kernel takes a finish for a read.
+    let counted = measured.stats.reads + measured.stats.writes;
+    if !is_right || counted != 3 * ZONES || !layer.says_of_diskstats("agrees: ") || layer.lost.is_some() {
         return measured.wrong(&format!("{ZONES} zones are written to, finished and reset"));
     }
     Ok(())
