@@ -85,19 +85,26 @@ static __always_inline __u64 read_word(const void *address)
 /* In assembly for the reason given at CONTEXT_WORD. */
 #define SAVED_WORD(saved, field) CONTEXT_WORD(saved, __builtin_offsetof(struct pt_regs, field) / 8)
 
+/* A thread, and its process. */
+struct thread_id {
+	__u32 thread, tgid;
+};
+
 /*
- * Thread number in the lower half, process number in the upper, as bpf_get_current_pid_tgid(). Since 6.2 (3f00c5239344)
- * the pointer to the current task is trusted, and two loads through it are cheaper than the helper. cast_types.file
- * stands for 6.2 or newer.
+ * Those of the current task. Since 6.2 (3f00c5239344) the pointer to it is trusted, and two loads through it are cheaper
+ * than the helper. cast_types.file stands for 6.2 or newer.
  */
-static __always_inline __u64 current_id(void)
+static __always_inline struct thread_id current_id(void)
 {
 	struct task_struct *task;
+	__u64 both;
 
-	if (!cast_types.file)
-		return bpf_get_current_pid_tgid();
-	task = bpf_get_current_task_btf();
-	return (__u64)task->tgid << 32 | (__u32)task->pid;
+	if (cast_types.file) {
+		task = bpf_get_current_task_btf();
+		return (struct thread_id){ task->pid, task->tgid };
+	}
+	both = bpf_get_current_pid_tgid();
+	return (struct thread_id){ both, both >> 32 };
 }
 
 /* task_struct.flags of the current thread: PF_... of include/linux/sched.h. */

@@ -23,8 +23,8 @@ struct {
 } traced SEC(".maps");
 
 /*
- * Threads of the processes in `traced`, by thread number modulo THREAD_SLOTS: ~id, so that no thread matches an unused
- * element. A process stays traced until it exits, so a thread that is found here needs no lookup of its process. Of two
+ * Threads of the processes in `traced`, by thread number modulo THREAD_SLOTS: mark_of() a thread, which is never that of an
+ * unused element. A process stays traced until it exits, so a thread that is found here needs no lookup of its process. Of two
  * threads with the same element, the one that was looked up last has it.
  */
 __u64 traced_threads[THREAD_SLOTS];
@@ -44,41 +44,44 @@ struct {
 	__type(value, __u32);
 } cgroup SEC(".maps");
 
-static __always_inline __u64 *element_of_thread(__u64 id)
+static __always_inline __u64 mark_of(struct thread_id id)
 {
-	return traced_threads + (id & (THREAD_SLOTS - 1));
+	return ~((__u64)id.tgid << 32 | id.thread);
+}
+
+static __always_inline __u64 *element_of_thread(struct thread_id id)
+{
+	return traced_threads + (id.thread & (THREAD_SLOTS - 1));
 }
 
 /* Looks up the process of the current thread. Out of line (compat.bpf.h), since it is rare. */
-__noinline int look_up_process(__u64 id)
+__noinline int look_up_process(__u32 thread, __u32 tgid)
 {
-	__u32 tgid = id >> 32;
+	struct thread_id id = { thread, tgid };
 
 	if (!config.traced_set || !bpf_map_lookup_elem(&traced, &tgid))
 		return 0;
 	/* The thread may already have been forgotten at its exit, and its number be reused. */
 	if (!(task_flags() & PF_EXITING))
-		*element_of_thread(id) = ~id;
+		*element_of_thread(id) = mark_of(id);
 	return 1;
 }
 
 /* At the exit of a thread. */
-static __always_inline void forget_traced_thread(__u64 id)
+static __always_inline void forget_traced_thread(struct thread_id id)
 {
-	if (*element_of_thread(id) == ~id)
+	if (*element_of_thread(id) == mark_of(id))
 		*element_of_thread(id) = 0;
 }
 
-/* Whether the process is traced; a return checks nothing else. `id`: as from current_id(). */
-static __always_inline bool process_is_traced(__u64 id)
+/* Whether the process is traced; a return checks nothing else. */
+static __always_inline bool process_is_traced(struct thread_id id)
 {
-	__u32 tgid = id >> 32;
-
 	if (config.tgid)
-		return tgid == config.tgid;
+		return id.tgid == config.tgid;
 	if (config.traced_set)
-		return *element_of_thread(id) == ~id || look_up_process(id);
-	return tgid != config.self_tgid;
+		return *element_of_thread(id) == mark_of(id) || look_up_process(id.thread, id.tgid);
+	return id.tgid != config.self_tgid;
 }
 
 /* Whether a thread of a traced process is traced. */
@@ -96,7 +99,7 @@ static __always_inline bool thread_is_selected(void)
 	return true;
 }
 
-static __always_inline bool thread_is_traced(__u64 id)
+static __always_inline bool thread_is_traced(struct thread_id id)
 {
 	return process_is_traced(id) && thread_is_selected();
 }

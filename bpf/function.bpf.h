@@ -140,7 +140,7 @@ static __always_inline void note_file(__u32 point, void *first, const struct bre
 
 static __always_inline int enter_row(__u32 point, void *first, bool is_direct)
 {
-	__u64 id = current_id();
+	struct thread_id id = current_id();
 	struct thread_state *state;
 	__u32 row = point_op(point);
 
@@ -148,7 +148,7 @@ static __always_inline int enter_row(__u32 point, void *first, bool is_direct)
 		return 0;
 	if (point_shape(point) == SHAPE_ROW_BIO_0)
 		hold_bio(first);
-	state = process_is_traced(id) ? find_thread(id) : NULL;
+	state = process_is_traced(id) ? find_thread(id.thread) : NULL;
 	if (state && (!config.sample || state->breakdown.depth))
 		enter_function(state, ROW_KEY | row, row, false, is_direct, bpf_ktime_get_ns());
 	return 0;
@@ -156,12 +156,12 @@ static __always_inline int enter_row(__u32 point, void *first, bool is_direct)
 
 static __always_inline int leave_row(__u32 point)
 {
-	__u64 id = current_id();
+	struct thread_id id = current_id();
 	struct thread_state *state;
 
-	state = row_is_measured(point) && process_is_traced(id) ? find_thread(id) : NULL;
+	state = row_is_measured(point) && process_is_traced(id) ? find_thread(id.thread) : NULL;
 	if (state && (!config.sample || state->breakdown.depth))
-		leave_function(state, id, ROW_KEY | point_op(point), false, bpf_ktime_get_ns());
+		leave_function(state, id.thread, ROW_KEY | point_op(point), false, bpf_ktime_get_ns());
 	return 0;
 }
 
@@ -279,7 +279,7 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 	struct kiocb *kiocb;
 	struct frame *frame;
 	struct breakdown *breakdown;
-	__u64 id;
+	struct thread_id id;
 
 	if (point_shape(point) == SHAPE_NONE)
 		return 0;
@@ -301,11 +301,11 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 		unsigned long number = SYSCALL_NUMBER(direct, regs);
 
 		point = compat ? compat_point(number) : syscall_point(number);
-		if (!point || leaves_out_call(id))
+		if (!point || leaves_out_call(id.thread))
 			return 0;
-		return enter_syscall(point, id, regs, direct ? IN_REGISTERS : IN_PROBED_REGISTERS, compat);
+		return enter_syscall(point, id.thread, regs, direct ? IN_REGISTERS : IN_PROBED_REGISTERS, compat);
 	}
-	if (config.sample && is_outside(point, id))
+	if (config.sample && is_outside(point, id.thread))
 		return 0;
 	verdict = check_call(ctx, direct, point);
 	if (verdict == OTHER_FILE_SYSTEM)
@@ -321,14 +321,14 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 	    (point_is_async_entry(point) || READ(direct, (struct kiocb *)ARGUMENT(ctx, direct, 0), ki_complete)))
 		is_counted = false;
 	if (verdict == TRACED && is_counted)
-		state = thread_of_call(point, id);
+		state = thread_of_call(point, id.thread);
 	else if (WHOLE_STACK)
-		state = find_thread(id);
+		state = find_thread(id.thread);
 	if (!state)
 		return 0;
 	bypasses = WHOLE_STACK && is_direct(point, direct, (void *)ARGUMENT(ctx, direct, 0));
 	if (checks_for_syscall(point) &&
-	    drop_if_not_selected(state, id, verdict, (void *)ARGUMENT(ctx, direct, 0), direct, bypasses))
+	    drop_if_not_selected(state, id.thread, verdict, (void *)ARGUMENT(ctx, direct, 0), direct, bypasses))
 		return 0;
 	frame = NULL;
 	/* Inside a counted call of the same frame, the return has to be matched, so the frame needs the depth. */
@@ -337,10 +337,10 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 	if (config.sample && frame && is_left_out(frame->entered_ns))
 		return 0;
 	if (frame && point_is_recorded(point))
-		note_fault(id, as_number(ARGUMENT(ctx, direct, 0)));
+		note_fault(id.thread, as_number(ARGUMENT(ctx, direct, 0)));
 	/* In the whole-stack view groups are those of system calls and of requests of a disk. */
 	if (!WHOLE_STACK && frame && config.group_by)
-		frame->group = group_at_function(ctx, direct, point, state, id);
+		frame->group = group_at_function(ctx, direct, point, state, id.thread);
 	if (WHOLE_STACK) {
 		breakdown = enter_function(state, point_op(point), op_rows[point_op(point)], verdict != TRACED,
 					   bypasses, frame ? frame->entered_ns : bpf_ktime_get_ns());
@@ -404,7 +404,8 @@ static __always_inline int leave(__u32 point, long value)
 {
 	struct thread_state *state;
 	struct ended call;
-	__u64 id, now;
+	struct thread_id id;
+	__u64 now;
 
 	if (point_is_row(point))
 		return leave_row(point);
@@ -413,23 +414,23 @@ static __always_inline int leave(__u32 point, long value)
 	id = current_id();
 	if (!point_is_async_entry(point) && !process_is_traced(id))
 		return 0;
-	if (config.sample && !(is_call(point) ? is_in_measured_call(id) : returns_measured_function(point, id)))
+	if (config.sample && !(is_call(point) ? is_in_measured_call(id.thread) : returns_measured_function(point, id.thread)))
 		return 0;
 	now = bpf_ktime_get_ns();
 	if (is_call(point))
-		return leave_syscall(id, value, now);
-	state = find_thread(id);
+		return leave_syscall(id.thread, value, now);
+	state = find_thread(id.thread);
 	if (!state)
 		return 0;
 	if (WHOLE_STACK)
-		leave_function(state, id, point_op(point), point_is_shared(point), now);
+		leave_function(state, id.thread, point_op(point), point_is_shared(point), now);
 	if (!frame_is_counted(point))
 		return 0;
 	if (point_return(point) == RETURN_STATUS_INT || point_is_async_entry(point))
 		value = (int)value;
 	if (point_return(point) == RETURN_FAULT)
 		value = value_of_fault(value);
-	if (end(state, point, id, &call))
+	if (end(state, point, id.thread, &call))
 		finish_call(point, &call, now, value);
 	return 0;
 }

@@ -27,8 +27,8 @@ static __always_inline int on_fork(__u32 child)
 static __always_inline int on_exit(void)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
-	__u64 id = bpf_get_current_pid_tgid();
-	__u32 tgid = id >> 32, thread = id;
+	struct thread_id id = current_id();
+	__u32 tgid = id.tgid, thread = id.thread;
 	struct thread_state *state;
 
 	state = find_thread(thread);

@@ -29,16 +29,14 @@ static __always_inline __u64 *session_cookie(void *ctx)
 /* Whether the call that the current thread begins is traced. */
 static __always_inline bool session_is_traced(__u32 point)
 {
-	/* Cheaper than the helper that returns both numbers. */
-	struct task_struct *task = bpf_get_current_task_btf();
-	__u32 tgid = task->tgid;
+	struct thread_id id = current_id();
 
 	if (point_shape(point) != SHAPE_FILE_0)
 		return false;
 	if (config.tgid) {
-		if (unlikely(tgid != control.active_tgid))
+		if (unlikely(id.tgid != control.active_tgid))
 			return false;
-	} else if (unlikely(!process_is_traced((__u64)tgid << 32 | (__u32)task->pid) || control.stopped & STOP_CALLS)) {
+	} else if (unlikely(!process_is_traced(id) || control.stopped & STOP_CALLS)) {
 		return false;
 	}
 	return thread_is_selected() && is_chosen();

@@ -104,12 +104,12 @@ static __always_inline bool returns_measured(__u32 thread)
 }
 
 /* The point of a call that begins, 0 if it is not measured. `compat`: whether the call is one of the 32-bit table. */
-static __always_inline __u32 entered_point(unsigned long number, __u64 *id, bool *compat)
+static __always_inline __u32 entered_point(unsigned long number, struct thread_id *id, bool *compat)
 {
 	if (number >= MAX_SYSCALLS || !(syscall_points[number] | compat_points[number]))
 		return 0;
 	*id = current_id();
-	if (!thread_is_traced(*id) || control.stopped & STOP_CALLS || leaves_out_call(*id))
+	if (!thread_is_traced(*id) || control.stopped & STOP_CALLS || leaves_out_call(id->thread))
 		return 0;
 	*compat = in_32bit_call();
 	return *compat ? compat_points[number] : syscall_points[number];
@@ -364,38 +364,38 @@ SEC("tp_btf/sys_enter")
 int BPF_PROG(sys_enter_btf, struct pt_regs *regs, long number)
 {
 	bool compat = false;
-	__u64 id = 0;
+	struct thread_id id = {};
 	__u32 point = entered_point(number, &id, &compat);
 
 	if (!point)
 		return 0;
-	return enter_syscall(point, id, regs, IN_REGISTERS, compat);
+	return enter_syscall(point, id.thread, regs, IN_REGISTERS, compat);
 }
 
 SEC("tp_btf/sys_exit")
 int BPF_PROG(sys_exit_btf, struct pt_regs *regs, long value)
 {
-	__u64 id = current_id();
+	struct thread_id id = current_id();
 
-	return process_is_traced(id) && returns_measured(id) ? leave_syscall(id, value, bpf_ktime_get_ns()) : 0;
+	return process_is_traced(id) && returns_measured(id.thread) ? leave_syscall(id.thread, value, bpf_ktime_get_ns()) : 0;
 }
 
 SEC("tracepoint/raw_syscalls/sys_enter")
 int sys_enter_classic(struct trace_event_raw_sys_enter *ctx)
 {
 	bool compat = false;
-	__u64 id = 0;
+	struct thread_id id = {};
 	__u32 point = entered_point(ctx->id, &id, &compat);
 
-	return point ? enter_syscall(point, id, ctx, IN_EVENT, compat) : 0;
+	return point ? enter_syscall(point, id.thread, ctx, IN_EVENT, compat) : 0;
 }
 
 SEC("tracepoint/raw_syscalls/sys_exit")
 int sys_exit_classic(struct trace_event_raw_sys_exit *ctx)
 {
-	__u64 id = current_id();
+	struct thread_id id = current_id();
 
-	return process_is_traced(id) && returns_measured(id) ? leave_syscall(id, ctx->ret, bpf_ktime_get_ns()) : 0;
+	return process_is_traced(id) && returns_measured(id.thread) ? leave_syscall(id.thread, ctx->ret, bpf_ktime_get_ns()) : 0;
 }
 
 #endif
