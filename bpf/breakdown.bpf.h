@@ -196,6 +196,24 @@ static __always_inline struct breakdown *enter_function(struct thread_state *sta
 }
 
 /*
+ * The call has reached a function that does the rest of it: its row begins, and goes on behind its return, which need
+ * not be seen. Returns the breakdown of the call, NULL if none is in flight.
+ */
+static __always_inline struct breakdown *enter_rest(struct thread_state *state, __u8 row, bool is_direct, __u64 now)
+{
+	struct breakdown *breakdown = &state->breakdown;
+
+	if (!breakdown->depth)
+		return NULL;
+	charge(breakdown, current_row(breakdown), now);
+	breakdown->open[(breakdown->depth - 1) & (OPEN_FUNCTIONS - 1)].row = row;
+	breakdown->reached |= 1u << (row & (ROWS - 1));
+	if (is_direct)
+		breakdown->direct = 1;
+	return breakdown;
+}
+
+/*
  * A function has returned that is not the one entered last. The functions above it, whose return was not seen, are
  * closed with it. `maybe_not_open`: a function that file systems share; it is not open here if its file belongs to
  * another one. Out of line (compat.bpf.h), since it is rare.

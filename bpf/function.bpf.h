@@ -171,11 +171,14 @@ static __always_inline bool is_call(__u32 point)
 	return point_shape(point) == SHAPE_SYSCALL;
 }
 
-/* Whether this is a function of vfs that gets the file of a read or write system call. */
-static __always_inline bool checks_for_syscall(__u32 point)
+/*
+ * Whether this is a function of vfs that does all of a read or write system call, and gets its file. Nothing but these
+ * calls calls it.
+ */
+static __always_inline bool does_call(__u32 point)
 {
 	return WHOLE_STACK && point_shape(point) == SHAPE_FILE_0 && point_return(point) == RETURN_BYTES &&
-	       point_is_outermost(point);
+	       point_is_outermost(point) && op_rows[point_op(point) & (MAX_OPS - 1)] == ROW_VFS;
 }
 
 /*
@@ -327,7 +330,7 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 	if (!state)
 		return 0;
 	bypasses = WHOLE_STACK && is_direct(point, direct, (void *)ARGUMENT(ctx, direct, 0));
-	if (checks_for_syscall(point) &&
+	if (does_call(point) &&
 	    drop_if_not_selected(state, id.thread, verdict, (void *)ARGUMENT(ctx, direct, 0), direct, bypasses))
 		return 0;
 	frame = NULL;
@@ -342,8 +345,13 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 	if (!WHOLE_STACK && frame && config.group_by)
 		frame->group = group_at_function(ctx, direct, point, state, id.thread);
 	if (WHOLE_STACK) {
-		breakdown = enter_function(state, point_op(point), op_rows[point_op(point)], verdict != TRACED,
-					   bypasses, frame ? frame->entered_ns : bpf_ktime_get_ns());
+		__u64 now = frame ? frame->entered_ns : bpf_ktime_get_ns();
+
+		if (does_call(point))
+			breakdown = enter_rest(state, ROW_VFS, bypasses, now);
+		else
+			breakdown = enter_function(state, point_op(point), op_rows[point_op(point)], verdict != TRACED,
+						   bypasses, now);
 		if (frame || (verdict == TRACED && !is_counted))
 			note_file(point, (void *)ARGUMENT(ctx, direct, 0), breakdown);
 	}
@@ -422,7 +430,7 @@ static __always_inline int leave(__u32 point, long value)
 	state = find_thread(id.thread);
 	if (!state)
 		return 0;
-	if (WHOLE_STACK)
+	if (WHOLE_STACK && !does_call(point))
 		leave_function(state, id.thread, point_op(point), point_is_shared(point), now);
 	if (!frame_is_counted(point))
 		return 0;

@@ -200,6 +200,8 @@ names! {
         KprobeEvent = "kprobe event",
         /// Perf's kprobe and kretprobe.
         Kprobe = "kprobe/kretprobe",
+        /// Perf's kprobe, of a function whose return need not be seen.
+        KprobeEntry = "kprobe",
         /// The `sys_enter` and `sys_exit` tracepoints as raw tracepoints with BTF.
         RawTracepoint = "tp_btf",
         /// The same tracepoints as perf events.

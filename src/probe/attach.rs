@@ -33,7 +33,7 @@ use crate::sys::own;
 use super::binned::BinnedCounters;
 use super::config::Setup;
 use super::kprobe_event::KprobeEvents;
-use super::plan::{BlockWay, Plan, PlannedOp, PlannedPoint, PlannedRow};
+use super::plan::{BlockWay, Plan, PlannedOp, PlannedPoint, PlannedRow, does_call};
 use super::program::{Loading, Programs};
 use super::records::RecordRings;
 use super::refusal::{CALL_EVENTS, Refusal, Refused, Why};
@@ -187,7 +187,7 @@ fn templates<'a>(skeleton: &'a IostackbreakdownSkel<'static>, hook: Hook) -> (&'
         Hook::Fentry => (&progs.fentry_enter, &progs.fexit_leave),
         Hook::Session => (&progs.session, &progs.session),
         Hook::Multi => (&progs.multi_enter, &progs.multi_leave),
-        Hook::KprobeEvent | Hook::Kprobe => (&progs.kprobe_enter, &progs.kretprobe_leave),
+        Hook::KprobeEvent | Hook::Kprobe | Hook::KprobeEntry => (&progs.kprobe_enter, &progs.kretprobe_leave),
         Hook::RawTracepoint => (&progs.sys_enter_btf, &progs.sys_exit_btf),
         Hook::Tracepoint => (&progs.sys_enter_classic, &progs.sys_exit_classic),
     }
@@ -200,6 +200,8 @@ struct Target<'a> {
     word: PointWord,
     /// See [`PlannedPoint::starts_in_cookie`].
     starts_in_cookie: bool,
+    /// Its return need not be seen.
+    is_entered_alone: bool,
 }
 
 impl Target<'_> {
@@ -417,6 +419,21 @@ impl Attaching<'_> {
         // Calls of 32-bit programs are rare: their functions are hooked only if one link can cover all.
         let has_link = first.is_some_and(Hook::links_many);
         let all = all.filter(|function| has_link || !function.is_compat());
+        // Half as dear as a session, which prepares for the return.
+        let by_kprobe = |function: &Function<'_>| {
+            first == Some(Hook::Session)
+                && self.setup.facts.kprobe
+                && function.fits(Hook::Session)
+                && self.target_of(function).is_entered_alone
+        };
+        let (entered_alone, all): (Vec<_>, Vec<_>) = all.partition(by_kprobe);
+        let entered_alone = entered_alone.into_iter();
+        let entered_alone = entered_alone.map(|function| (self.target_of(&function), function));
+        let (taken, left) = self.each_kind_together(owner, entered_alone.collect(), Hook::KprobeEntry);
+        for function in taken {
+            self.attached.note(&function, Hook::KprobeEntry);
+        }
+        let all = all.into_iter().chain(left);
         let (many, mut single): (Vec<_>, Vec<_>) =
             all.partition(|function| first.is_some_and(|hook| function.fits(hook)));
         let mut together = false;
@@ -502,6 +519,7 @@ impl Attaching<'_> {
             function: &planned.function,
             word,
             starts_in_cookie: planned.starts_in_cookie,
+            is_entered_alone: self.rows_alone.is_some() && does_call(op.layer, planned.point),
         }
     }
 
@@ -610,8 +628,8 @@ impl Attaching<'_> {
             Hook::Fsession => self.fsession(owner, target),
             Hook::Fentry => self.fentry(owner, target),
             Hook::Session | Hook::Multi => self.together(owner, &[*target], hook),
-            Hook::KprobeEvent | Hook::Kprobe => self.kprobes(owner, &[target.function], target.word, hook).map(drop),
-            Hook::RawTracepoint | Hook::Tracepoint => Err(io::ErrorKind::Unsupported.into()),
+            Hook::KprobeEvent | Hook::Kprobe => self.kprobes(owner, &[*target], hook).map(drop),
+            Hook::KprobeEntry | Hook::RawTracepoint | Hook::Tracepoint => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
@@ -649,52 +667,65 @@ impl Attaching<'_> {
     fn fentry(&mut self, owner: Owner, target: &Target<'_>) -> io::Result<()> {
         let (function, word) = self.typed(target)?;
         let progs = &self.attached.skeleton.progs;
-        let exit = self.load_copy(&progs.fexit_leave, Hook::Fentry, Some(word), Some(function))?;
-        let enter = self.load_copy(&progs.fentry_enter, Hook::Fentry, Some(word), Some(function))?;
-        let exit_link = on_trampoline(&exit, function)?;
+        let load = |template| self.load_copy(template, Hook::Fentry, Some(word), Some(function));
+        let exit = (!target.is_entered_alone)
+            .then(|| load(&progs.fexit_leave))
+            .transpose()?;
+        let enter = load(&progs.fentry_enter)?;
+        let exit_link = exit.as_ref().map(|exit| on_trampoline(exit, function)).transpose()?;
         let enter_link = on_trampoline(&enter, function)?;
-        let (enter, exit) = (Rc::new(enter), Rc::new(exit));
+        let enter = Rc::new(enter);
         let skips = vec![SkipSource::Program(enter.clone())];
-        self.attached_to(owner, Hook::Fentry, &[target.function], Some(exit), enter, skips);
-        self.attached.returns.push((owner.goes_with, exit_link));
+        self.attached_to(owner, Hook::Fentry, &[target.function], exit.map(Rc::new), enter, skips);
+        self.attached
+            .returns
+            .extend(exit_link.map(|link| (owner.goes_with, link)));
         self.attached.entries.push((owner.goes_with, enter_link));
         Ok(())
     }
 
-    /// Attaches one program to the entries of functions with the same configuration, and one to their returns. Returns
-    /// for each function whether the kernel accepted it; an error if it accepted none.
-    fn kprobes(&mut self, owner: Owner, functions: &[&str], word: PointWord, hook: Hook) -> io::Result<Vec<bool>> {
-        let word = Some(word.pack());
+    /// Attaches one program to the entries of functions that all have the configuration of the first, and one to their
+    /// returns. Returns for each function whether the kernel accepted it; an error if it accepted none.
+    fn kprobes(&mut self, owner: Owner, targets: &[Target<'_>], hook: Hook) -> io::Result<Vec<bool>> {
+        let first = targets.first().ok_or(io::ErrorKind::InvalidInput)?;
         let progs = &self.attached.skeleton.progs;
-        let leave = Rc::new(self.load_copy(&progs.kretprobe_leave, hook, word, None)?);
-        let enter = Rc::new(self.load_copy(&progs.kprobe_enter, hook, word, None)?);
+        let load = |template| Ok::<_, io::Error>(Rc::new(self.load_copy(template, hook, first.point(hook), None)?));
+        let leave = (!first.is_entered_alone)
+            .then(|| load(&progs.kretprobe_leave))
+            .transpose()?;
+        let enter = load(&progs.kprobe_enter)?;
         let mut skips = vec![SkipSource::Program(enter.clone())];
         let mut taken = Vec::new();
         let mut last = None;
-        for function in functions {
+        for target in targets {
             self.begin_functions(1);
-            let links = self
-                .kprobe_return(&leave, function, hook)
-                .and_then(|leave| Ok((leave, perf::attach_kprobe(enter.as_fd(), function, false)?)));
+            let at_return = leave
+                .as_ref()
+                .map(|leave| self.kprobe_return(leave, target.function, hook));
+            let links = at_return
+                .transpose()
+                .and_then(|leave| Ok((leave, perf::attach_kprobe(enter.as_fd(), target.function, false)?)));
             taken.push(links.is_ok());
             match links {
                 Ok((leave_link, enter_link)) => {
                     let enter_link = Rc::new(enter_link);
                     skips.push(SkipSource::Perf(enter_link.clone()));
-                    let leave_link = Detachable::Perf(Rc::new(leave_link));
-                    self.attached.returns.push((owner.goes_with, leave_link));
+                    let leave_link = leave_link.map(|link| Detachable::Perf(Rc::new(link)));
+                    self.attached
+                        .returns
+                        .extend(leave_link.map(|link| (owner.goes_with, link)));
                     let enter_link = Detachable::Perf(enter_link);
                     self.attached.entries.push((owner.goes_with, enter_link));
                 }
                 Err(error) => last = Some(error),
             }
         }
-        let seen = functions.iter().zip(&taken).filter(|(_, taken)| **taken);
-        let seen: Vec<&str> = seen.map(|(function, _)| *function).collect();
+        let seen = targets.iter().zip(&taken).filter(|(_, taken)| **taken);
+        let seen: Vec<&str> = seen.map(|(target, _)| target.function).collect();
         if let Some(error) = last.filter(|_| seen.is_empty()) {
             return Err(error);
         }
-        self.attached_to(owner, hook, &seen, Some(leave), enter, skips);
+        self.attached_to(owner, hook, &seen, leave, enter, skips);
         Ok(taken)
     }
 
@@ -727,8 +758,7 @@ impl Attaching<'_> {
                 let all = vec![true; targets.len()];
                 self.together(owner, &targets, hook).map(|()| all)
             } else {
-                let functions: Vec<&str> = targets.iter().map(|target| target.function).collect();
-                self.kprobes(owner, &functions, first.word, hook)
+                self.kprobes(owner, &targets, hook)
             };
             let are_taken = are_taken.unwrap_or_else(|_| vec![false; kind.len()]);
             for (it, is_taken) in kind.into_iter().zip(are_taken) {
@@ -757,19 +787,21 @@ impl Attaching<'_> {
             let link = self.attach_multi(&program, targets, sys::BPF_TRACE_KPROBE_SESSION, 0)?;
             (program, None, link)
         } else {
-            let leave = self.load_copy(&progs.multi_leave, hook, point, None)?;
-            let leave_link = self.attach_multi(
-                &leave,
-                targets,
-                sys::BPF_TRACE_KPROBE_MULTI,
-                sys::BPF_F_KPROBE_MULTI_RETURN,
-            )?;
-            let enter = self.load_copy(&progs.multi_enter, hook, point, None)?;
-            let link = self.attach_multi(&enter, targets, sys::BPF_TRACE_KPROBE_MULTI, 0)?;
-            self.attached
-                .returns
-                .push((owner.goes_with, Detachable::Fd(leave_link)));
-            (enter, Some(Rc::new(leave)), link)
+            let (kind, at_return) = (sys::BPF_TRACE_KPROBE_MULTI, sys::BPF_F_KPROBE_MULTI_RETURN);
+            let load = |template| self.load_copy(template, hook, point, None);
+            let leave = (!first.is_entered_alone)
+                .then(|| load(&progs.multi_leave))
+                .transpose()?;
+            let leave_link = leave
+                .as_ref()
+                .map(|leave| self.attach_multi(leave, targets, kind, at_return));
+            let leave_link = leave_link
+                .transpose()?
+                .map(|link| (owner.goes_with, Detachable::Fd(link)));
+            let enter = load(&progs.multi_enter)?;
+            let link = self.attach_multi(&enter, targets, kind, 0)?;
+            self.attached.returns.extend(leave_link);
+            (enter, leave.map(Rc::new), link)
         };
         let enter = Rc::new(enter);
         let counted = Rc::new(entry_link.try_clone()?);
@@ -973,6 +1005,7 @@ mod tests {
                 function: "io_read",
                 word,
                 starts_in_cookie: false,
+                is_entered_alone: false,
             };
             target.point(hook)
         };

@@ -187,7 +187,9 @@ fn choose_programs(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<'_>) {
     progs.fentry_enter.set_autoload(wanted(Hook::Fentry));
     progs.fexit_leave.set_autoload(wanted(Hook::Fentry));
     progs.fsession_both.set_autoload(wanted(Hook::Fsession));
-    progs.kprobe_enter.set_autoload(kprobes);
+    progs
+        .kprobe_enter
+        .set_autoload(kprobes || setup.loads(Hook::Session) && setup.request.rows_only);
     progs.kretprobe_leave.set_autoload(kprobes);
     progs.multi_enter.set_autoload(wanted(Hook::Multi));
     progs.multi_leave.set_autoload(wanted(Hook::Multi));

@@ -205,7 +205,7 @@ impl PlannedRow {
 /// Whether a hook can be attached to a function: functions that are not in BTF are not known to ftrace, and only
 /// kprobes can reach them, if anything can.
 fn fits(in_btf: bool, hook: Hook) -> bool {
-    in_btf || matches!(hook, Hook::KprobeEvent | Hook::Kprobe)
+    in_btf || matches!(hook, Hook::KprobeEvent | Hook::Kprobe | Hook::KprobeEntry)
 }
 
 /// The functions that have a row in a run of these layers, with their modules. Empty if `choice` is a hook that is not
@@ -298,10 +298,11 @@ impl PlannedPoint {
     }
 }
 
-/// Whether a session cookie can hold the start of a point's calls: those of functions of vfs that move bytes, and that
-/// only system calls call (bpf/session.bpf.h). At a file system, reads and writes may be a retry by another thread, or
+/// Whether the function does all of a system call and nothing else calls it: those of vfs that move bytes. So a session
+/// cookie can hold the start of its calls (bpf/session.bpf.h), and in the whole-stack view its row goes on behind its
+/// return (`does_call()` of bpf/function.bpf.h). At a file system, reads and writes may be a retry by another thread, or
 /// inside a splice, which only a frame can show.
-fn starts_in_cookie(layer: Layer, point: &Point) -> bool {
+pub fn does_call(layer: Layer, point: &Point) -> bool {
     layer == Layer::Vfs && point.outermost && point.shape == Shape::File0 && point.returns == Returns::Bytes
 }
 
@@ -434,7 +435,7 @@ fn is_offered(hook: Hook, facts: &Facts) -> bool {
         Hook::Session => facts.session && facts.fprobe != Fprobe::Absent,
         Hook::Multi => facts.fprobe == Fprobe::Rethook,
         Hook::KprobeEvent => facts.kprobe && facts.tracefs.is_some(),
-        Hook::Kprobe => facts.kprobe,
+        Hook::Kprobe | Hook::KprobeEntry => facts.kprobe,
         Hook::RawTracepoint => true,
         Hook::Tracepoint => facts.tracefs.is_some(),
     }
@@ -558,7 +559,7 @@ fn hooks(by_cost: &[Hook], facts: &Facts, choice: Choice) -> Vec<Hook> {
 /// with two for each function (4).
 fn how_badly_it_loses(hook: Hook) -> u8 {
     match hook {
-        Hook::KprobeEvent | Hook::Tracepoint => 0,
+        Hook::KprobeEvent | Hook::KprobeEntry | Hook::Tracepoint => 0,
         Hook::Kprobe => 1,
         Hook::Multi | Hook::Session => 2,
         Hook::RawTracepoint => 3,
@@ -803,7 +804,7 @@ fn present(layer: Layer, points: &mut dyn Iterator<Item = &'static Point>, facts
             point,
             in_btf: function.btf.is_some() || other.is_some(),
             function: other.map_or(name, str::to_owned),
-            starts_in_cookie: starts_in_cookie(layer, point),
+            starts_in_cookie: does_call(layer, point),
             suppressed: None,
         })
     });

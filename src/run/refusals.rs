@@ -45,7 +45,7 @@ fn denied_of(refused: &[Refusal]) -> Option<Denied> {
     Some(match denied.hook {
         _ if denied.of == Refused::EveryFunction => Denied::Load,
         Hook::KprobeEvent => Denied::TracefsEvent,
-        Hook::Kprobe | Hook::Tracepoint => Denied::PerfEvent,
+        Hook::Kprobe | Hook::KprobeEntry | Hook::Tracepoint => Denied::PerfEvent,
         _ => Denied::Load,
     })
 }

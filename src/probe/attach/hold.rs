@@ -69,7 +69,9 @@ impl Attaching<'_> {
         let points =
             ops.flat_map(|(index, op)| op.points.iter().map(move |planned| Function::OfOp(index, op, planned)));
         let rows = plan.row_functions.iter().map(Function::OfRow);
-        let functions = points.chain(rows).filter(|function| function.fits(Hook::Session));
+        let by_link =
+            |function: &Function<'_>| function.fits(Hook::Session) && !self.target_of(function).is_entered_alone;
+        let functions = points.chain(rows).filter(by_link);
         let addresses = functions.filter_map(|function| facts.functions.get(function.name())?.address);
         let mut addresses: Vec<NonZeroU64> = addresses.collect();
         addresses.sort_unstable();

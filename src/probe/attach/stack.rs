@@ -117,6 +117,7 @@ pub(super) fn target(function: &'static RowFunction, plan: &Plan) -> Target<'sta
         function: function.function,
         word: row_word(slot_of(plan, function.row), function.shape),
         starts_in_cookie: false,
+        is_entered_alone: false,
     }
 }
 
