@@ -182,7 +182,7 @@ static __always_inline bool does_call(__u32 point)
 }
 
 /*
- * Checks the file of a system call whose check was deferred to vfs, and notes it for the call's record, group and report. If
+ * Checks the file of a system call whose check was deferred to vfs (`is_unchecked`), and notes it for the call's record, group and report. If
  * it is not selected, drops the call as if it had never been seen, and returns true. `direct`: `file` is a typed pointer.
  * `bypasses`: it was opened with O_DIRECT.
  */
@@ -192,8 +192,6 @@ static __always_inline bool drop_if_not_selected(struct thread_state *state, __u
 	struct frame *frame = &state->calls.frames[SYSCALL_FRAME];
 	struct recorder *recorder;
 
-	if (!state->breakdown.depth || !state->breakdown.is_unchecked)
-		return false;
 	state->breakdown.is_unchecked = 0;
 	if (verdict == TRACED) {
 		recorder = config.records ? find_recorder(thread) : NULL;
@@ -274,27 +272,78 @@ static __always_inline __u32 group_at_function(void *ctx, bool direct, __u32 poi
 	return group_of_call(state, thread, (struct file *)argument, direct);
 }
 
-static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stack, __u32 function)
+/*
+ * A call of a function begins. By fentry the context is in the frame of the trampoline, on the task's stack between the
+ * caller and the function. Each function has a trampoline of its own: that of a function reached by a tail call is
+ * further down.
+ */
+static __always_inline struct frame *begin_at(void *ctx, bool direct, __u32 point, struct thread_state *state)
+{
+	struct pt_regs *regs = ctx;
+
+	return direct ? begin(state, point, (__u64)ctx, 0) : begin(state, point, PT_REGS_SP(regs), PT_REGS_IP(regs));
+}
+
+/* The row of a call begins, at `now`. */
+static __always_inline void begin_row(void *ctx, bool direct, __u32 point, struct thread_state *state,
+				      enum verdict verdict, bool bypasses, __u64 now)
+{
+	struct breakdown *breakdown;
+
+	if (does_call(point))
+		breakdown = enter_rest(state, ROW_VFS, bypasses, now);
+	else
+		breakdown = enter_function(state, point_op(point), op_rows[point_op(point)], verdict != TRACED,
+					   bypasses, now);
+	if (verdict == TRACED)
+		note_file(point, (void *)ARGUMENT(ctx, direct, 0), breakdown);
+}
+
+/* A call begins that is not counted, and only has a row. */
+static __always_inline int enter_uncounted(void *ctx, bool direct, __u32 point, struct thread_state *state,
+					   __u32 thread)
+{
+	void *first = (void *)ARGUMENT(ctx, direct, 0);
+	enum verdict verdict = TRACED;
+	bool bypasses;
+
+	if (!state->breakdown.depth)
+		return 0;
+	bypasses = is_direct(point, direct, first);
+	if (!does_call(point)) {
+		verdict = check_call(ctx, direct, point);
+		if (verdict == OTHER_FILE_SYSTEM)
+			return 0;
+	} else if (state->breakdown.is_unchecked) {
+		verdict = direct ? check_file_as(first, true) : check_file_probed(first);
+		if (drop_if_not_selected(state, thread, verdict, first, direct, bypasses))
+			return 0;
+		verdict = TRACED;
+	}
+	begin_row(ctx, direct, point, state, verdict, bypasses, bpf_ktime_get_ns());
+	return 0;
+}
+
+static __always_inline int enter(void *ctx, bool direct, __u32 point)
 {
 	struct thread_state *state = NULL;
 	enum verdict verdict;
 	bool is_counted, bypasses;
 	struct kiocb *kiocb;
 	struct frame *frame;
-	struct breakdown *breakdown;
 	struct thread_id id;
 
 	if (point_shape(point) == SHAPE_NONE)
 		return 0;
 	if (point_is_row(point))
-		return control.stopped & STOP_CALLS && !ROWS_ONLY ?
+		return !ROWS_ONLY && control.stopped & STOP_CALLS ?
 			       0 :
 			       enter_row(point, (void *)ARGUMENT(ctx, direct, 0),
 					 is_direct(point, direct, (void *)ARGUMENT(ctx, direct, 0)));
 	id = current_id();
 	if (!thread_is_traced(id) && (!may_be_tried_by_others(point) || !is_traced_request(ARGUMENT(ctx, direct, 0))))
 		return 0;
-	if (control.stopped & STOP_CALLS && (!ROWS_ONLY || is_call(point)))
+	if ((!ROWS_ONLY || is_call(point) || point_is_async_entry(point)) && control.stopped & STOP_CALLS)
 		return 0;
 	if (is_inside_session(point))
 		return 0;
@@ -310,11 +359,6 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 	}
 	if (config.sample && is_outside(point, id.thread))
 		return 0;
-	verdict = check_call(ctx, direct, point);
-	if (verdict == OTHER_FILE_SYSTEM)
-		return 0;
-	if (verdict >= EXCLUDED && !point_is_suppressed(point) && (WHOLE_STACK || is_chosen()))
-		count_excluded(point_op(point), verdict);
 	is_counted = !ROWS_ONLY || point_is_async_entry(point) || point_is_recorded(point);
 	if (!is_counted && point_shape(point) == SHAPE_KIOCB_0)
 		is_counted = READ(direct, (struct kiocb *)ARGUMENT(ctx, direct, 0), ki_complete);
@@ -323,20 +367,28 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 	if (config.sample && point_shape(point) == SHAPE_KIOCB_0 &&
 	    (point_is_async_entry(point) || READ(direct, (struct kiocb *)ARGUMENT(ctx, direct, 0), ki_complete)))
 		is_counted = false;
-	if (verdict == TRACED && is_counted)
-		state = thread_of_call(point, id.thread);
-	else if (WHOLE_STACK)
-		state = find_thread(id.thread);
+	if (!is_counted) {
+		state = WHOLE_STACK ? find_thread(id.thread) : NULL;
+		if (!state)
+			return 0;
+		/* Inside a counted call of the same frame, the return has to be matched, so the frame needs the depth. */
+		if (!has_frame(state, point))
+			return enter_uncounted(ctx, direct, point, state, id.thread);
+	}
+	verdict = check_call(ctx, direct, point);
+	if (verdict == OTHER_FILE_SYSTEM)
+		return 0;
+	if (verdict >= EXCLUDED && !point_is_suppressed(point) && (WHOLE_STACK || is_chosen()))
+		count_excluded(point_op(point), verdict);
+	if (!state)
+		state = verdict == TRACED ? thread_of_call(point, id.thread) : WHOLE_STACK ? find_thread(id.thread) : NULL;
 	if (!state)
 		return 0;
 	bypasses = WHOLE_STACK && is_direct(point, direct, (void *)ARGUMENT(ctx, direct, 0));
-	if (does_call(point) &&
+	if (does_call(point) && state->breakdown.depth && state->breakdown.is_unchecked &&
 	    drop_if_not_selected(state, id.thread, verdict, (void *)ARGUMENT(ctx, direct, 0), direct, bypasses))
 		return 0;
-	frame = NULL;
-	/* Inside a counted call of the same frame, the return has to be matched, so the frame needs the depth. */
-	if (verdict == TRACED && (is_counted || has_frame(state, point)))
-		frame = begin(state, point, stack, function);
+	frame = verdict == TRACED ? begin_at(ctx, direct, point, state) : NULL;
 	if (config.sample && frame && is_left_out(frame->entered_ns))
 		return 0;
 	if (frame && point_is_recorded(point))
@@ -344,17 +396,8 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point, __u64 stac
 	/* In the whole-stack view groups are those of system calls and of requests of a disk. */
 	if (!WHOLE_STACK && frame && config.group_by)
 		frame->group = group_at_function(ctx, direct, point, state, id.thread);
-	if (WHOLE_STACK) {
-		__u64 now = frame ? frame->entered_ns : bpf_ktime_get_ns();
-
-		if (does_call(point))
-			breakdown = enter_rest(state, ROW_VFS, bypasses, now);
-		else
-			breakdown = enter_function(state, point_op(point), op_rows[point_op(point)], verdict != TRACED,
-						   bypasses, now);
-		if (frame || (verdict == TRACED && !is_counted))
-			note_file(point, (void *)ARGUMENT(ctx, direct, 0), breakdown);
-	}
+	if (WHOLE_STACK)
+		begin_row(ctx, direct, point, state, verdict, bypasses, frame ? frame->entered_ns : bpf_ktime_get_ns());
 	if (point_shape(point) != SHAPE_KIOCB_0)
 		return 0;
 	/* Keeps two conditions: src/probe/fold.rs can decide the one on the shape. */
@@ -446,11 +489,7 @@ static __always_inline int leave(__u32 point, long value)
 SEC("fentry")
 int fentry_enter(void *ctx)
 {
-	/*
-	 * The context is in the frame of the trampoline, on the task's stack between the caller and the function. Each
-	 * function has a trampoline of its own: that of a function reached by a tail call is further down.
-	 */
-	return enter(ctx, true, SPECIALISED_POINT(), (__u64)ctx, 0);
+	return enter(ctx, true, SPECIALISED_POINT());
 }
 
 SEC("fexit")
@@ -491,7 +530,7 @@ int fexit_leave(void *ctx)
 SEC("kprobe")
 int kprobe_enter(struct pt_regs *ctx)
 {
-	return enter(ctx, false, SPECIALISED_POINT(), PT_REGS_SP(ctx), PT_REGS_IP(ctx));
+	return enter(ctx, false, SPECIALISED_POINT());
 }
 
 SEC("kretprobe")
@@ -503,7 +542,7 @@ int kretprobe_leave(struct pt_regs *ctx)
 SEC("kprobe.multi")
 int multi_enter(struct pt_regs *ctx)
 {
-	return enter(ctx, false, SPECIALISED_POINT(), PT_REGS_SP(ctx), PT_REGS_IP(ctx));
+	return enter(ctx, false, SPECIALISED_POINT());
 }
 
 SEC("kretprobe.multi")
@@ -534,7 +573,7 @@ int session(struct pt_regs *ctx)
 	if (config.sample && WHOLE_STACK && !is_call(point) && !point_is_row(point) &&
 	    !is_in_measured_call(bpf_get_current_pid_tgid()))
 		return 1;
-	enter(ctx, false, point, PT_REGS_SP(ctx), PT_REGS_IP(ctx));
+	enter(ctx, false, point);
 	return 0;
 }
 
@@ -552,7 +591,7 @@ int session_async(struct pt_regs *ctx)
 		__builtin_unreachable();
 	if (session_is_return(ctx))
 		return leave(point, PT_REGS_RC(ctx));
-	return enter(ctx, false, point, PT_REGS_SP(ctx), PT_REGS_IP(ctx));
+	return enter(ctx, false, point);
 }
 
 #endif
