@@ -229,10 +229,11 @@ __noinline int close_function(__u32 thread, __u32 key, __u32 maybe_not_open)
 		return 0;
 	breakdown = &state->breakdown;
 	/*
-	 * A bit for each open function with this key, without branches: the verifier would follow each to the end.
-	 * Index 0 is the system call.
+	 * A bit for each open function with this key, without branches: the verifier would follow each to the end. Index
+	 * 0 is the system call. Not unrolled: each program has a copy, and 7.3 takes longer to read a long one than to
+	 * follow the rounds (docs/hot-path.md).
 	 */
-#pragma unroll
+#pragma clang loop unroll(disable)
 	for (int i = 1; i < OPEN_FUNCTIONS; i++) {
 		differs = breakdown->open[i].key ^ key;
 		/* The compiler would make a comparison of it. */
