@@ -208,7 +208,7 @@ impl<'a> Attaching<'a> {
             let rows = plan
                 .row_functions
                 .iter()
-                .filter(|row| self.goes_with(row, plan) == Some(layer));
+                .filter(|row| self.goes_with(row) == Some(layer));
             let rows: Vec<_> = rows.collect();
             self.functions(layer.into(), &ops_of(layer), &rows, &plan.function_hooks);
         }

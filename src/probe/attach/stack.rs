@@ -46,12 +46,12 @@ impl AttachedStack {
 }
 
 impl Attaching<'_> {
-    /// The layer with whose functions a function that has a row and no op is attached and detached: its file system, if
-    /// the functions of file systems assign time to rows only, too.
-    pub(super) fn goes_with(&self, planned: &PlannedRow, plan: &Plan) -> Option<Layer> {
+    /// The layer with whose functions a function that has a row and no op is attached and detached: its own, if the
+    /// functions of that layer assign time to rows only, too.
+    pub(super) fn goes_with(&self, planned: &PlannedRow) -> Option<Layer> {
         let layer = planned.function.row.layer()?;
-        let goes = self.rows_alone.is_some() && layer.lives().is_some() && plan.has(layer);
-        goes.then_some(layer)
+        let rows = self.rows_alone.as_ref()?;
+        rows.slots.contains_key(&layer).then_some(layer)
     }
 
     /// Attaches all of the whole-stack view except the functions of layers and those attached with them. It must
@@ -93,7 +93,7 @@ impl Attaching<'_> {
     fn row_functions(&mut self, plan: &Plan) {
         let mut by_layer: BTreeMap<Option<Layer>, Vec<&PlannedRow>> = BTreeMap::new();
         for planned in &plan.row_functions {
-            if self.goes_with(planned, plan).is_none() {
+            if self.goes_with(planned).is_none() {
                 by_layer.entry(planned.function.row.layer()).or_default().push(planned);
             }
         }
@@ -148,7 +148,7 @@ pub(super) struct RowsAlone {
     counted: u16,
     /// The index of the first op of each layer, which stands for all of its ops.
     first: BTreeMap<Layer, u8>,
-    /// The indices of the rows of file systems.
+    /// The indices of the rows of vfs and of the file systems.
     slots: BTreeMap<Layer, u8>,
     /// Whether only some files are selected (`--file`, `--disk`).
     has_filter: bool,
@@ -159,8 +159,10 @@ impl RowsAlone {
     pub(super) fn new(plan: &Plan, request: &Request) -> Option<Self> {
         let counted = counted_frames(plan, request);
         let mut frames = (0..MAX_FRAMES).filter(|frame| *frame != SYSCALL_FRAME && counted >> frame & 1 == 0);
-        let file_systems = plan.layers().filter(|layer| layer.lives().is_some());
-        let slots = file_systems.map(|layer| (layer, slot_of(plan, Row::Layer(layer))));
+        let with_rows = plan
+            .layers()
+            .filter(|layer| *layer == Layer::Vfs || layer.lives().is_some());
+        let slots = with_rows.map(|layer| (layer, slot_of(plan, Row::Layer(layer))));
         // `collect` keeps the last entry of a key, which is the first op of the layer.
         let ops = plan.ops.iter().enumerate().rev();
         request.rows_only.then(|| frames.next()).flatten().map(|frame| Self {
@@ -173,17 +175,17 @@ impl RowsAlone {
     }
 
     /// The configuration of programs on a function of a layer, instead of `word`. It is the same for all functions of a
-    /// file system that are called only for its own regular files, so that they share programs.
+    /// layer that look at no file, so that they share programs.
     pub(super) fn word(&self, layer: Layer, word: PointWord) -> PointWord {
         let is_by_requests = word.shape == Shape::Kiocb0;
         let is_recorded = word.shape == Shape::Fault0 && self.counted >> word.frame & 1 == 1;
-        // Older kernels call XFS's open function for directories as well (bpf/function.bpf.h).
-        let may_be_others = layer == Layer::Xfs && word.shape == Shape::File1;
+        // Their files are those of system calls that have not been checked yet, or may be written back later.
+        let needs_file = layer == Layer::Vfs && word.returns == Returns::Bytes;
         if layer == Layer::Syscall || is_by_requests || is_recorded {
             return word;
         }
         match self.slots.get(&layer) {
-            Some(&slot) if !word.shared && !may_be_others && !self.has_filter => row_word(slot, Shape::Row),
+            Some(&slot) if !word.shared && !needs_file && !self.has_filter => row_word(slot, Shape::Row),
             _ => {
                 // A shared function also returns from calls of other file systems, which must not be taken for the
                 // return of an active call: its own op distinguishes them.
@@ -206,7 +208,7 @@ mod tests {
             frame: 9,
             counted: 1 << 7,
             first: [(Layer::Vfs, 1), (Layer::Ext4, 5), (Layer::Xfs, 14)].into(),
-            slots: [(Layer::Ext4, 2), (Layer::Xfs, 3)].into(),
+            slots: [(Layer::Vfs, 1), (Layer::Ext4, 2), (Layer::Xfs, 3)].into(),
             has_filter: false,
         }
     }
@@ -221,14 +223,17 @@ mod tests {
     }
 
     #[test]
-    fn functions_of_a_file_system_share_a_configuration_if_only_rows_are_reported() {
+    fn functions_of_a_layer_share_a_configuration_if_only_rows_are_reported() {
         let alone = alone();
         let fsync = alone.word(Layer::Ext4, of(Shape::File0));
         for shape in [Shape::Fault0, Shape::File1] {
             assert_eq!(fsync, alone.word(Layer::Ext4, of(shape)));
         }
         assert_eq!(fsync, row_word(2, Shape::Row));
-        assert_ne!(fsync, alone.word(Layer::Xfs, of(Shape::File0)));
+        assert_eq!(alone.word(Layer::Xfs, of(Shape::File1)), row_word(3, Shape::Row));
+        for shape in [Shape::File0, Shape::Path0, Shape::Fd0] {
+            assert_eq!(alone.word(Layer::Vfs, of(shape)), row_word(1, Shape::Row));
+        }
     }
 
     #[test]
@@ -242,9 +247,10 @@ mod tests {
         assert_eq!(filtered.word(Layer::Ext4, fsync), checking(5, fsync));
         let guarded = PointWord { shared: true, ..fsync };
         assert_eq!(alone().word(Layer::Ext4, guarded), checking(guarded.op, guarded));
-        let open = of(Shape::File1);
-        assert_eq!(alone().word(Layer::Xfs, open), checking(14, open));
-        let read = of(Shape::File0);
+        let read = PointWord {
+            returns: Returns::Bytes,
+            ..of(Shape::File0)
+        };
         assert_eq!(alone().word(Layer::Vfs, read), checking(1, read));
     }
 
