@@ -88,6 +88,7 @@ static __always_inline __u64 read_word(const void *address)
 /* A thread, and its process. */
 struct thread_id {
 	__u32 thread, tgid;
+	__u64 both; /* the process in the upper half, as from bpf_get_current_pid_tgid() */
 };
 
 /*
@@ -97,14 +98,19 @@ struct thread_id {
 static __always_inline struct thread_id current_id(void)
 {
 	struct task_struct *task;
-	__u64 both;
+	struct thread_id id;
 
 	if (cast_types.file) {
 		task = bpf_get_current_task_btf();
-		return (struct thread_id){ task->pid, task->tgid };
+		id.thread = task->pid;
+		id.tgid = task->tgid;
+		id.both = (__u64)id.tgid << 32 | id.thread;
+	} else {
+		id.both = bpf_get_current_pid_tgid();
+		id.thread = id.both;
+		id.tgid = id.both >> 32;
 	}
-	both = bpf_get_current_pid_tgid();
-	return (struct thread_id){ both, both >> 32 };
+	return id;
 }
 
 /* task_struct.flags of the current thread: PF_... of include/linux/sched.h. */

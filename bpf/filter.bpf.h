@@ -23,8 +23,8 @@ struct {
 } traced SEC(".maps");
 
 /*
- * Threads of the processes in `traced`, by thread number modulo THREAD_SLOTS: mark_of() a thread, which is never that of an
- * unused element. A process stays traced until it exits, so a thread that is found here needs no lookup of its process. Of two
+ * Threads of the processes in `traced`, by thread number modulo THREAD_SLOTS: ~both, so that no thread matches an unused
+ * element. A process stays traced until it exits, so a thread that is found here needs no lookup of its process. Of two
  * threads with the same element, the one that was looked up last has it.
  */
 __u64 traced_threads[THREAD_SLOTS];
@@ -44,34 +44,29 @@ struct {
 	__type(value, __u32);
 } cgroup SEC(".maps");
 
-static __always_inline __u64 mark_of(struct thread_id id)
+static __always_inline __u64 *element_of_thread(__u64 both)
 {
-	return ~((__u64)id.tgid << 32 | id.thread);
-}
-
-static __always_inline __u64 *element_of_thread(struct thread_id id)
-{
-	return traced_threads + (id.thread & (THREAD_SLOTS - 1));
+	return traced_threads + (both & (THREAD_SLOTS - 1));
 }
 
 /* Looks up the process of the current thread. Out of line (compat.bpf.h), since it is rare. */
-__noinline int look_up_process(__u32 thread, __u32 tgid)
+__noinline int look_up_process(__u64 both)
 {
-	struct thread_id id = { thread, tgid };
+	__u32 tgid = both >> 32;
 
 	if (!config.traced_set || !bpf_map_lookup_elem(&traced, &tgid))
 		return 0;
 	/* The thread may already have been forgotten at its exit, and its number be reused. */
 	if (!(task_flags() & PF_EXITING))
-		*element_of_thread(id) = mark_of(id);
+		*element_of_thread(both) = ~both;
 	return 1;
 }
 
 /* At the exit of a thread. */
 static __always_inline void forget_traced_thread(struct thread_id id)
 {
-	if (*element_of_thread(id) == mark_of(id))
-		*element_of_thread(id) = 0;
+	if (*element_of_thread(id.both) == ~id.both)
+		*element_of_thread(id.both) = 0;
 }
 
 /* Whether the process is traced; a return checks nothing else. */
@@ -80,7 +75,7 @@ static __always_inline bool process_is_traced(struct thread_id id)
 	if (config.tgid)
 		return id.tgid == config.tgid;
 	if (config.traced_set)
-		return *element_of_thread(id) == mark_of(id) || look_up_process(id.thread, id.tgid);
+		return *element_of_thread(id.both) == ~id.both || look_up_process(id.both);
 	return id.tgid != config.self_tgid;
 }
 
