@@ -10,7 +10,9 @@ use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
 use iostackbreakdown::catalog::{Files, Returns, Shape};
-use iostackbreakdown::kernel::interface::{OPEN_FUNCTIONS, POINT_FRAME_SHIFT, POINT_OUTERMOST_SHIFT, SYSCALL_FRAME};
+use iostackbreakdown::kernel::interface::{
+    OPEN_FUNCTIONS, POINT_FRAME_SHIFT, POINT_OUTERMOST_SHIFT, ROW_FS, ROW_VFS, SYSCALL_FRAME,
+};
 use iostackbreakdown::probe::PointWord;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -303,10 +305,12 @@ fn a_partly_seen_call_is_lost() {
     assert_eq!(calls(&dead), [(1, 0), (2, 1), (2, 1)]);
 }
 
-/// A model of the kernel side's breakdown: the open functions of a call, as many as there is room for.
+/// A model of the kernel side's breakdown: the open functions of a call, as many as there is room for, and the row of
+/// each.
 #[derive(Debug)]
 struct Open {
     keys: Vec<u64>,
+    rows: Vec<u64>,
     untracked: u64,
     entries: u64,
     returns: u64,
@@ -320,6 +324,7 @@ impl Open {
     fn enter(&mut self, key: u64) {
         if self.keys.len() < Self::ROOM {
             self.keys.push(key);
+            self.rows.push(ROW_FS.into());
         } else {
             self.untracked += 1;
         }
@@ -334,8 +339,16 @@ impl Open {
             Some(index) => {
                 self.entries += (self.keys.len() - 1 - index) as u64;
                 self.keys.truncate(index);
+                self.rows.truncate(index);
             }
             None => self.returns += u64::from(!maybe_not_open),
+        }
+    }
+
+    /// What is open is as before, and runs in the row of vfs from now on.
+    fn do_the_rest(&mut self) {
+        if let Some(last) = self.rows.last_mut() {
+            *last = ROW_VFS.into();
         }
     }
 }
@@ -344,21 +357,22 @@ proptest! {
     #![proptest_config(told_and_not_kept())]
     #[test]
     fn a_function_that_returns_closes_itself_and_those_above_it(
-        turns in vec((prop::bool::weighted(0.45), 0_u64..6, prop::bool::weighted(0.3)), 1..120)
+        // The events of `tests/kernel_side/breakdown.c`.
+        turns in vec((prop_oneof![10 => Just(0_u64), 9 => Just(1), 1 => Just(2)], 0_u64..6, prop::bool::weighted(0.3)), 1..120)
     ) {
-        let input: Vec<u64> = turns.iter().flat_map(|&(returns, key, others)| [returns.into(), key, others.into()]).collect();
+        let input: Vec<u64> = turns.iter().flat_map(|&(event, key, others)| [event, key, others.into()]).collect();
         let answers = words_of(&mut Command::new(&*BREAKDOWN), &input);
-        prop_assert_eq!(answers.len(), 5 * turns.len());
-        let mut open = Open { keys: vec![Open::SYSTEM_CALL], untracked: 0, entries: 0, returns: 0 };
-        for (nth, (&(returns, key, others), answer)) in turns.iter().zip(answers.chunks_exact(5)).enumerate() {
-            if returns {
-                open.leave(key, others);
-            } else {
-                open.enter(key);
+        prop_assert_eq!(answers.len(), 6 * turns.len());
+        let mut open = Open { keys: vec![Open::SYSTEM_CALL], rows: vec![0], untracked: 0, entries: 0, returns: 0 };
+        for (nth, (&(event, key, others), answer)) in turns.iter().zip(answers.chunks_exact(6)).enumerate() {
+            match event {
+                0 => open.enter(key),
+                1 => open.leave(key, others),
+                _ => open.do_the_rest(),
             }
-            let last = open.keys[open.keys.len() - 1];
+            let (last, row) = (open.keys[open.keys.len() - 1], open.rows[open.rows.len() - 1]);
             // Every moment is in exactly one row.
-            let reported = [open.keys.len() as u64, last, open.entries, open.returns, nth as u64 + 1];
+            let reported = [open.keys.len() as u64, last, row, open.entries, open.returns, nth as u64 + 1];
             prop_assert_eq!(answer, reported);
         }
     }

@@ -82,8 +82,14 @@ static void record_call_with_rows(__u32 number, const struct breakdown *breakdow
 /* The key of the system call, which no function has. */
 #define SYSTEM_CALL 64
 
+enum event {
+	ENTERS,
+	RETURNS,
+	DOES_THE_REST, /* a function that does the rest of the call, and whose return is not seen */
+};
+
 struct turn {
-	__u64 returns;
+	__u64 event;
 	__u64 key;
 	__u64 maybe_not_open;
 };
@@ -91,6 +97,7 @@ struct turn {
 struct answer {
 	__u64 depth;
 	__u64 key; /* of the function entered last */
+	__u64 row; /* in which the thread runs now */
 	__u64 entries; /* so far, entries without a return */
 	__u64 returns; /* so far, returns without an entry */
 	__u64 ns; /* in all rows */
@@ -108,12 +115,15 @@ int main(void)
 		struct answer answer = {};
 
 		now++;
-		if (turn.returns)
+		if (turn.event == RETURNS)
 			leave_function(&thread, 0, turn.key, turn.maybe_not_open, now);
+		else if (turn.event == ENTERS)
+			enter_function(&thread, turn.key, ROW_FS, false, false, now);
 		else
-			enter_function(&thread, turn.key, ROW_VFS, false, false, now);
+			enter_rest(&thread, ROW_VFS, false, now);
 		answer.depth = breakdown->depth;
 		answer.key = breakdown->open[breakdown->depth - 1].key;
+		answer.row = current_row(breakdown);
 		answer.entries = family.unbalanced[UNBALANCED_ENTRY];
 		answer.returns = family.unbalanced[UNBALANCED_RETURN];
 		for (int row = 0; row < ROWS; row++)
