@@ -232,6 +232,19 @@ __noinline int begin_walk_of(__u32 thread, __u64 dentry, __u64 mount)
 	return 0;
 }
 
+/* The same for the open file whose address is in the recorder: its caller has no room on the stack for where it is. */
+__noinline int begin_walk_of_file(__u32 thread)
+{
+	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
+	struct file *file;
+
+	if (!recorder)
+		return 0;
+	file = (void *)recorder->file;
+	begin_walk(&recorder->walk, BPF_CORE_READ(file, f_path.dentry), BPF_CORE_READ(file, f_path.mnt));
+	return 0;
+}
+
 /* The names of a file or a directory, by the walk in the thread's recorder, from its begin on. */
 static __always_inline enum path_kind note_names_of_walk(__u8 *names, struct room room, volatile __u32 *length,
 							 struct recorder *recorder, __u32 thread)
@@ -259,20 +272,16 @@ __noinline int define_file(__u32 thread, __u32 number)
 	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
 	struct file_record_few *record;
 	struct file_record_all *all;
-	struct vfsmount *mount;
-	struct dentry *dentry;
 	struct file *file;
 	__u32 kind;
 
 	if (!recorder)
 		return 0;
 	file = (void *)recorder->file;
-	mount = BPF_CORE_READ(file, f_path.mnt);
-	dentry = BPF_CORE_READ(file, f_path.dentry);
 	record = reserve(RECORD_FILE, struct file_record_few);
 	if (!record)
 		return 0;
-	begin_walk_of(thread, (__u64)dentry, (__u64)mount);
+	begin_walk_of_file(thread);
 	kind = note_names_of_walk(record->names, few, &record->file.names_length, recorder, thread);
 	if (kind != PATH_CUT) {
 		fill_file(&record->file, number, file);
@@ -285,7 +294,7 @@ __noinline int define_file(__u32 thread, __u32 number)
 	if (!all)
 		return 0;
 	fill_file(&all->file, number, file);
-	begin_walk_of(thread, (__u64)dentry, (__u64)mount);
+	begin_walk_of_file(thread);
 	all->file.path = note_names_of_walk(all->names, NAMES, &all->file.names_length, recorder, thread);
 	submit(all);
 	return 1;
