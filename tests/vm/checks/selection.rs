@@ -201,16 +201,20 @@ const LONG: &[&str] = &[
     "trust: --check, kprobe",
 ];
 
+/// What they look for differs between kernels, and one of them does not stand for another: each of the table's
+/// configurations runs them, even if other checks run in one only.
+const EVERYWHERE: &[&str] = &["guest: the kernel refuses no program"];
+
 /// Whether a check is left out if each runs in one configuration only.
 pub fn is_long(check: &str) -> bool {
     LONG.contains(&check)
 }
 
 /// Whether this configuration runs the check by default. `once`: if each runs in one configuration only, which its name
-/// decides, so that all configurations have their share.
+/// decides, so that all configurations have their share ([`EVERYWHERE`] has the exceptions).
 pub fn is_selected(check: &str, configuration: &str, once: bool) -> bool {
     let places = places_of(check);
-    if !once || places.is_empty() {
+    if !once || places.is_empty() || EVERYWHERE.contains(&check) {
         return places.contains(&configuration);
     }
     let sum: usize = check.bytes().map(usize::from).sum();
@@ -225,7 +229,7 @@ pub fn places_of(check: &str) -> &'static [&'static str] {
 /// Lines of the table that match no check, or name no configuration.
 pub fn mistakes(checks: &[&str], configurations: &[String]) -> Vec<String> {
     let mut wrong = Vec::new();
-    let strangers = LONG.iter().filter(|long| !checks.contains(long));
+    let strangers = LONG.iter().chain(EVERYWHERE).filter(|named| !checks.contains(named));
     wrong.extend(strangers.map(|name| format!("there is no check {name:?}")));
     for line in SELECTION {
         let (beginning, places) = line;
