@@ -182,9 +182,9 @@ static __always_inline bool does_call(__u32 point)
 }
 
 /*
- * Checks the file of a system call whose check was deferred to vfs (`is_unchecked`), and notes it for the call's record, group and report. If
- * it is not selected, drops the call as if it had never been seen, and returns true. `direct`: `file` is a typed pointer.
- * `bypasses`: it was opened with O_DIRECT.
+ * Checks the file of a system call whose check was deferred to vfs (`is_unchecked`), and notes it for the call's record,
+ * group and report. If it is not selected, drops the call as if it had never been seen, and returns true. `direct`:
+ * `file` is a typed pointer. `bypasses`: it was opened with O_DIRECT.
  */
 static __always_inline bool drop_if_not_selected(struct thread_state *state, __u32 thread, enum verdict verdict,
 						 struct file *file, bool direct, bool bypasses)
@@ -315,10 +315,10 @@ static __always_inline int enter_uncounted(void *ctx, bool direct, __u32 point, 
 		if (verdict == OTHER_FILE_SYSTEM)
 			return 0;
 	} else if (state->breakdown.is_unchecked) {
-		verdict = direct ? check_file_as(first, true) : check_file_probed(first);
-		if (drop_if_not_selected(state, thread, verdict, first, direct, bypasses))
+		enum verdict of_file = direct ? check_file_as(first, true) : check_file_probed(first);
+
+		if (drop_if_not_selected(state, thread, of_file, first, direct, bypasses))
 			return 0;
-		verdict = TRACED;
 	}
 	begin_row(ctx, direct, point, state, verdict, bypasses, bpf_ktime_get_ns());
 	return 0;
@@ -362,7 +362,7 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point)
 	is_counted = !ROWS_ONLY || point_is_async_entry(point) || point_is_recorded(point);
 	if (!is_counted && point_shape(point) == SHAPE_KIOCB_0)
 		is_counted = READ(direct, (struct kiocb *)ARGUMENT(ctx, direct, 0), ki_complete);
-	if (ROWS_ONLY && is_counted)
+	if (ROWS_ONLY && is_counted && !point_is_async_entry(point))
 		is_counted = !(control.stopped & STOP_CALLS);
 	if (config.sample && point_shape(point) == SHAPE_KIOCB_0 &&
 	    (point_is_async_entry(point) || READ(direct, (struct kiocb *)ARGUMENT(ctx, direct, 0), ki_complete)))
@@ -380,8 +380,10 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point)
 		return 0;
 	if (verdict >= EXCLUDED && !point_is_suppressed(point) && (WHOLE_STACK || is_chosen()))
 		count_excluded(point_op(point), verdict);
-	if (!state)
-		state = verdict == TRACED ? thread_of_call(point, id.thread) : WHOLE_STACK ? find_thread(id.thread) : NULL;
+	if (!state && verdict == TRACED)
+		state = thread_of_call(point, id.thread);
+	else if (!state && WHOLE_STACK)
+		state = find_thread(id.thread);
 	if (!state)
 		return 0;
 	bypasses = WHOLE_STACK && is_direct(point, direct, (void *)ARGUMENT(ctx, direct, 0));
@@ -465,7 +467,8 @@ static __always_inline int leave(__u32 point, long value)
 	id = current_id();
 	if (!point_is_async_entry(point) && !process_is_traced(id))
 		return 0;
-	if (config.sample && !(is_call(point) ? is_in_measured_call(id.thread) : returns_measured_function(point, id.thread)))
+	if (config.sample &&
+	    !(is_call(point) ? is_in_measured_call(id.thread) : returns_measured_function(point, id.thread)))
 		return 0;
 	now = bpf_ktime_get_ns();
 	if (is_call(point))
