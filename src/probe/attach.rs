@@ -427,23 +427,15 @@ impl Attaching<'_> {
                 && self.target_of(function).is_entered_alone
         };
         let (entered_alone, all): (Vec<_>, Vec<_>) = all.partition(by_kprobe);
-        let entered_alone = entered_alone.into_iter();
-        let entered_alone = entered_alone.map(|function| (self.target_of(&function), function));
-        let (taken, left) = self.each_kind_together(owner, entered_alone.collect(), Hook::KprobeEntry);
-        for function in taken {
-            self.attached.note(&function, Hook::KprobeEntry);
-        }
-        let all = all.into_iter().chain(left);
+        let all = all.into_iter();
+        let all = all.chain(self.many(owner, entered_alone, Hook::KprobeEntry));
         let (many, mut single): (Vec<_>, Vec<_>) =
             all.partition(|function| first.is_some_and(|hook| function.fits(hook)));
         let mut together = false;
         if let Some(first) = first {
-            let many = many.into_iter().map(|function| (self.target_of(&function), function));
-            let (taken, left) = self.each_kind_together(owner, many.collect(), first);
-            together = !taken.is_empty();
-            for function in taken {
-                self.attached.note(&function, first);
-            }
+            let of = many.len();
+            let left = self.many(owner, many, first);
+            together = left.len() < of;
             single.extend(left);
         }
         if !together {
@@ -464,6 +456,18 @@ impl Attaching<'_> {
                 }
             }
         }
+    }
+
+    /// Attaches to functions by one hook, which share programs and links. Returns those that the kernel refused.
+    fn many<'p>(&mut self, owner: Owner, functions: Vec<Function<'p>>, hook: Hook) -> Vec<Function<'p>> {
+        let targets = functions
+            .into_iter()
+            .map(|function| (self.target_of(&function), function));
+        let (taken, left) = self.each_kind_together(owner, targets.collect(), hook);
+        for function in taken {
+            self.attached.note(&function, hook);
+        }
+        left
     }
 
     fn target_of<'p>(&self, function: &Function<'p>) -> Target<'p> {
