@@ -385,9 +385,14 @@ fn block_functions(choice: Choice) -> impl Iterator<Item = &'static str> {
     starts.chain([ISSUE_FUNCTION]).chain(END_FUNCTIONS).chain(BIO_FUNCTIONS)
 }
 
-/// Functions that are hooked only at their entry, never at their return: those where requests begin and end.
-pub fn functions_entered() -> impl Iterator<Item = &'static str> {
-    block_functions(Choice::Kprobe).chain(COMPLETIONS.iter().map(|end| end.function))
+/// Functions that are hooked only at their entry, never at their return: those where requests begin and end and, if only
+/// rows are reported (`rows_only`), those of vfs that do all of a system call.
+pub fn functions_entered(rows_only: bool) -> impl Iterator<Item = &'static str> {
+    let points = Layer::Vfs.ops().iter().flat_map(|spec| spec.points);
+    let calls = points.filter(move |point| rows_only && does_call(Layer::Vfs, point));
+    block_functions(Choice::Kprobe)
+        .chain(COMPLETIONS.iter().map(|end| end.function))
+        .chain(calls.map(|point| point.function))
 }
 
 /// Why a hook loses calls on this machine; `None` if it does not.

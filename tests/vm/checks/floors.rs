@@ -134,8 +134,9 @@ fn start(guest: &Guest, figure: &str, hook: Hook, arguments: &[&str]) -> Result<
     running.finish(MINUTE)?.success()?;
     all_detached()?;
     let functions = functions.iter().map(String::as_str);
+    let is_whole_stack = !arguments.contains(&"-T");
     let (entered, passed): (Vec<&str>, Vec<&str>) =
-        functions.partition(|function| plan::functions_entered().any(|entered| entered == *function));
+        functions.partition(|function| plan::functions_entered(is_whole_stack).any(|entered| entered == *function));
     if passed.is_empty() {
         return Err(format!("nothing was probed by {arguments:?}"));
     }
