@@ -14,7 +14,7 @@ pub struct Request {
     /// wait for one.
     pub queued: bool,
     /// The counter of `/proc/diskstats` that contains it (`op_stat_group` of `include/linux/blk_types.h`). `None`: it
-    /// depends on the kernel. Zone commands are reads where their code is even, as that of a finish is before 6.8, and
+    /// depends on the kernel. Zone commands are reads where their code is even, as that of a finish is in 5.10, and
     /// else writes. Commands for the driver (passthrough) are in none, but are reads or writes in older kernels (5.10),
     /// and where the queue counts them (`queue/iostats_passthrough`, 6.12).
     pub counted_as: Option<Counter>,
