@@ -39,6 +39,9 @@ struct {
 	__type(value, struct async_call);
 } asynchronous SEC(".maps");
 
+/* To insert: functions that call each other share 512 bytes of stack. */
+static const struct async_call no_async_call;
+
 /* Records of the requests in flight, of as many as `asynchronous` has room for. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -171,6 +174,7 @@ static __always_inline void finish_start(const struct async_start *start, __u32 
 					 bool completed)
 {
 	__u32 op = point_op(start->point), row = completed ? completion_counters[op] | COUNTER_ATOMIC : op;
+	bool is_lost = false;
 
 	if (!start->point || point_is_suppressed(start->point))
 		return;
@@ -179,15 +183,14 @@ static __always_inline void finish_start(const struct async_start *start, __u32 
 			now = start->left_ns;
 			value = start->value;
 		} else if (!completed) {
-			count_lost(row, LOST_RETURN, 1);
-			return;
+			is_lost = true;
 		} else if (value >= 0 && start->value > 0) {
 			value += start->value;
 		}
 	}
-	if (now < start->entered_ns)
-		count_lost(row, LOST_CLOCK, 1);
-	else {
+	if (is_lost || now < start->entered_ns) {
+		count_lost(row, is_lost ? LOST_RETURN : LOST_CLOCK, 1);
+	} else {
 		record_out_of_line(row | COUNTER_MOVES_BYTES, now - start->entered_ns, value);
 		record_in_group(start->group, op, true, now - start->entered_ns, value, 0);
 	}
@@ -281,37 +284,39 @@ static __always_inline bool wants_no_wait(__u64 kiocb)
 	return BPF_CORE_READ((struct kiocb *)kiocb, ki_flags) & IOCB_NOWAIT;
 }
 
-/* A request enters. Returns its key, 0 if the table is full. */
-static __always_inline __u64 enter_async(__u32 point, __u64 kiocb, __u64 now, __u32 group)
+/* A request enters. Returns its key, 0 if the table is full. Out of line (compat.bpf.h): many paths lead here. */
+__noinline __u64 enter_async(__u32 point, __u64 kiocb, __u64 now, __u32 group)
 {
 	struct async_call *call = bpf_map_lookup_elem(&asynchronous, &kiocb);
 	__u64 id = bpf_get_current_pid_tgid();
-	struct async_call new = {};
 
 	if (call) {
 		if (is_another_attempt(kiocb, call, id)) {
 			call->thread = id;
 			call->state = ASYNC_RUNNING;
 			if (config.records)
-				note_attempt(as_number(kiocb), 0);
+				note_attempt(kiocb, 0);
 			return kiocb;
 		}
-		drop_stale_request(as_number(kiocb));
+		drop_stale_request(kiocb);
 	}
-	new.starts[ASYNC_ENTRY].entered_ns = now;
-	new.starts[ASYNC_ENTRY].point = point;
-	new.starts[ASYNC_ENTRY].group = group;
-	new.tgid = id >> 32;
-	new.thread = id;
-	new.is_aio = point_return(point) == RETURN_SUBMITTED;
-	new.nowait = wants_no_wait(kiocb);
-	if (bpf_map_update_elem(&asynchronous, &kiocb, &new, BPF_ANY)) {
+	if (bpf_map_update_elem(&asynchronous, &kiocb, &no_async_call, BPF_ANY)) {
 		if (!point_is_suppressed(point))
 			count_lost(point_op(point), LOST_TABLE_FULL, 1);
 		return 0;
 	}
+	call = bpf_map_lookup_elem(&asynchronous, &kiocb);
+	if (!call)
+		return 0;
+	call->starts[ASYNC_ENTRY].entered_ns = now;
+	call->starts[ASYNC_ENTRY].point = point;
+	call->starts[ASYNC_ENTRY].group = group;
+	call->tgid = id >> 32;
+	call->thread = id;
+	call->is_aio = point_return(point) == RETURN_SUBMITTED;
+	call->nowait = wants_no_wait(kiocb);
 	if (config.records)
-		note_async(as_number(kiocb), point, now);
+		note_async(kiocb, point, now);
 	return kiocb;
 }
 
@@ -389,7 +394,8 @@ static __always_inline void leave_below(__u32 point, __u64 kiocb, __u64 now, lon
 		start->value = value;
 }
 
-static __always_inline void leave_async(__u32 point, __u64 kiocb, __u64 now, long value)
+/* An attempt at a request returns. Out of line as enter_async(). */
+__noinline int leave_async(__u32 point, __u64 kiocb, __u64 now, long value)
 {
 	/*
 	 * Since 6.0 (97b388d70b53) the entry points of io_uring return 0 for a request that is done, and the result is
@@ -400,24 +406,25 @@ static __always_inline void leave_async(__u32 point, __u64 kiocb, __u64 now, lon
 	struct async_call *call = current_request(kiocb);
 
 	if (!call)
-		return;
+		return 0;
 	if (value == -EIOCBQUEUED || (value == 0 && !has_result)) {
 		if (call->state == ASYNC_RUNNING) {
 			call->direct = !!(BPF_CORE_READ((struct kiocb *)kiocb, ki_flags) & IOCB_DIRECT);
 			call->state = ASYNC_QUEUED;
 			if (config.records)
-				note_attempt(as_number(kiocb), now);
+				note_attempt(kiocb, now);
 		}
 	} else if (value == -EAGAIN && !call->is_aio && !call->nowait) {
 		call->parked_ns = now;
 		call->state = ASYNC_PARKED;
 		if (config.records)
-			note_attempt(as_number(kiocb), now);
+			note_attempt(kiocb, now);
 	} else {
 		if (has_result && value == 0)
 			value = BPF_CORE_READ((struct io_kiocb *)kiocb, cqe.res);
 		finish(kiocb, call, now, value, false);
 	}
+	return 0;
 }
 
 /* The result of a request, from what its completion function was given. */

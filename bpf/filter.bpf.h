@@ -128,6 +128,14 @@ static __always_inline void count_excluded(__u32 op, __u32 verdict)
 		add(&s->set_aside[index & EXCLUDED_OTHER], 1);
 }
 
+/* The same, out of line (compat.bpf.h), where it is rare. */
+__noinline int count_rarely_excluded(__u32 op, __u32 verdict)
+{
+	if (verdict >= EXCLUDED)
+		count_excluded(op, verdict);
+	return 0;
+}
+
 /* Regular files, directories and block devices only, unless all kinds are traced; on the selected disks. */
 static __always_inline enum verdict check_inode(struct inode *inode, bool direct)
 {

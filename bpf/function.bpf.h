@@ -15,7 +15,33 @@
 #define REGISTER_ARG_0(ctx) PT_REGS_PARM1(ctx)
 #define REGISTER_ARG_1(ctx) PT_REGS_PARM2(ctx)
 
-/* Finds the file of a call and checks it against the filters. */
+/* Checks the file of a call against the guard of its point and the filters. `direct`: `file` is a typed pointer. */
+static __always_inline enum verdict check_file_at(struct file *file, bool direct, __u32 point)
+{
+	struct inode *inode;
+
+	if (point_guard(point) == GUARD_F_OP && (__u64)READ(direct, file, f_op) != guard_value(point))
+		return OTHER_FILE_SYSTEM;
+	/* Older XFS opens directories through the function for files too; only opens of files count. */
+	if (point_shape(point) == SHAPE_FILE_1) {
+		inode = READ(direct, file, f_inode);
+		if ((READ(direct, inode, i_mode) & S_IFMT) == S_IFDIR)
+			return NOT_SELECTED;
+	}
+	if (point_guard(point) == GUARD_MAGIC) {
+		struct super_block *sb;
+
+		inode = READ(direct, file, f_inode);
+		sb = READ(direct, inode, i_sb);
+		if (READ(direct, sb, s_magic) != guard_value(point))
+			return OTHER_FILE_SYSTEM;
+	}
+	if (point_files_and_dirs(point) && !config.by_file && !config.by_disk)
+		return TRACED;
+	return direct ? check_file_as(file, true) : check_file_probed(file);
+}
+
+/* Finds the file of a call and checks it. */
 static __always_inline enum verdict check_call(void *ctx, bool direct, __u32 point)
 {
 	__u32 shape = point_shape(point);
@@ -62,25 +88,7 @@ static __always_inline enum verdict check_call(void *ctx, bool direct, __u32 poi
 	} else {
 		file = (void *)ARGUMENT(ctx, direct, 0);
 	}
-	if (point_guard(point) == GUARD_F_OP && (__u64)READ(direct, file, f_op) != guard_value(point))
-		return OTHER_FILE_SYSTEM;
-	/* Older XFS opens directories through the function for files too; only opens of files count. */
-	if (shape == SHAPE_FILE_1) {
-		inode = READ(direct, file, f_inode);
-		if ((READ(direct, inode, i_mode) & S_IFMT) == S_IFDIR)
-			return NOT_SELECTED;
-	}
-	if (point_guard(point) == GUARD_MAGIC) {
-		struct super_block *sb;
-
-		inode = READ(direct, file, f_inode);
-		sb = READ(direct, inode, i_sb);
-		if (READ(direct, sb, s_magic) != guard_value(point))
-			return OTHER_FILE_SYSTEM;
-	}
-	if (point_files_and_dirs(point) && !config.by_file && !config.by_disk)
-		return TRACED;
-	return direct ? check_file_as(file, true) : check_file_probed(file);
+	return check_file_at(file, direct, point);
 }
 
 /*
@@ -284,19 +292,43 @@ static __always_inline struct frame *begin_at(void *ctx, bool direct, __u32 poin
 	return direct ? begin(state, point, (__u64)ctx, 0) : begin(state, point, PT_REGS_SP(regs), PT_REGS_IP(regs));
 }
 
+/*
+ * Whether of the calls of a function only those with an asynchronous request are counted: of one through which a file
+ * system gets reads or writes, in a run that reports rows. The others only have a row.
+ */
+static __always_inline bool counts_requests_only(__u32 point)
+{
+	return ROWS_ONLY && point_shape(point) == SHAPE_KIOCB_0 && !point_is_async_entry(point) &&
+	       !point_is_shared(point);
+}
+
+/* Only for these: the compiler leaves out what other functions need. */
+static __always_inline void assume_request(__u32 point)
+{
+	if (point_shape(point) != SHAPE_KIOCB_0 || point_return(point) != RETURN_BYTES || point_is_shared(point) ||
+	    point_is_suppressed(point))
+		__builtin_unreachable();
+}
+
+/* What an open function is known by when it returns. Reads and writes of a file system may share a program. */
+static __always_inline __u32 row_key(__u32 point)
+{
+	return counts_requests_only(point) ? ROW_KEY | op_rows[point_op(point)] : point_op(point);
+}
+
 /* The row of a call begins, at `now`. */
-static __always_inline void begin_row(void *ctx, bool direct, __u32 point, struct thread_state *state,
-				      enum verdict verdict, bool bypasses, __u64 now)
+static __always_inline void begin_row(__u32 point, void *first, struct thread_state *state, enum verdict verdict,
+				      bool bypasses, __u64 now)
 {
 	struct breakdown *breakdown;
 
 	if (does_call(point))
 		breakdown = enter_rest(state, ROW_VFS, bypasses, now);
 	else
-		breakdown = enter_function(state, point_op(point), op_rows[point_op(point)], verdict != TRACED,
-					   bypasses, now);
+		breakdown = enter_function(state, row_key(point), op_rows[point_op(point)], verdict != TRACED, bypasses,
+					   now);
 	if (verdict == TRACED)
-		note_file(point, (void *)ARGUMENT(ctx, direct, 0), breakdown);
+		note_file(point, first, breakdown);
 }
 
 /* A call begins that is not counted, and only has a row. */
@@ -320,11 +352,61 @@ static __always_inline int enter_uncounted(void *ctx, bool direct, __u32 point, 
 		if (drop_if_not_selected(state, thread, of_file, first, direct, bypasses))
 			return 0;
 	}
-	begin_row(ctx, direct, point, state, verdict, bypasses, bpf_ktime_get_ns());
+	begin_row(point, first, state, verdict, bypasses, bpf_ktime_get_ns());
 	return 0;
 }
 
-static __always_inline int enter(void *ctx, bool direct, __u32 point)
+/*
+ * A file system gets a read or write with an asynchronous request, or inside a call that has a frame, in a run that
+ * counts no others. Out of line (compat.bpf.h): most are synchronous. `address`, `iterator`: the arguments, a kiocb and an
+ * iov_iter; `stack`, `function`: see begin().
+ */
+__noinline int enter_request(__u32 point, __u64 address, __u64 iterator, __u64 stack, __u32 function)
+{
+	struct kiocb *kiocb = (void *)address;
+	struct thread_state *state;
+	enum verdict verdict;
+	struct frame *frame;
+
+	if (!ROWS_ONLY)
+		return 0;
+	assume_request(point);
+	verdict = check_file_at(PROBED(kiocb, ki_filp), false, point);
+	if (verdict >= EXCLUDED)
+		count_rarely_excluded(point_op(point), verdict);
+	state = verdict == TRACED ? thread_of_call(point, bpf_get_current_pid_tgid()) : NULL;
+	frame = state ? begin(state, point, stack, function) : NULL;
+	if (!frame || !PROBED(kiocb, ki_complete))
+		return 0;
+	frame->kiocb = enter_below(point, address, frame->entered_ns, frame->group, state->calls.request);
+	if (config.records && frame->kiocb)
+		note_async_size(frame->kiocb, iterator);
+	return 0;
+}
+
+/* The same for any read or write; `named` as in enter_as(). */
+static __always_inline int enter_file_system(void *ctx, bool direct, __u32 point, bool named, __u32 thread)
+{
+	struct kiocb *kiocb = (void *)ARGUMENT(ctx, direct, 0);
+	struct thread_state *state = find_thread(thread);
+	struct pt_regs *regs = ctx;
+
+	/* Inside a counted call of the same frame, the return has to be matched, so the frame needs the depth. */
+	if (unlikely((state && has_frame(state, point)) ||
+		     (READ(direct, kiocb, ki_complete) && !config.sample && !(control.stopped & STOP_CALLS)))) {
+		__u32 own = named ? bpf_get_attach_cookie(ctx) : point;
+
+		if (direct)
+			enter_request(own, as_number((__u64)kiocb), as_number(ARGUMENT(ctx, direct, 1)),
+				      as_number((__u64)ctx), 0);
+		else
+			enter_request(own, (__u64)kiocb, ARGUMENT(ctx, direct, 1), PT_REGS_SP(regs), PT_REGS_IP(regs));
+	}
+	return state ? enter_uncounted(ctx, direct, point, state, thread) : 0;
+}
+
+/* `named`: several functions share the program, and have their points in cookies. */
+static __always_inline int enter_as(void *ctx, bool direct, __u32 point, bool named)
 {
 	struct thread_state *state = NULL;
 	enum verdict verdict;
@@ -359,6 +441,8 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point)
 	}
 	if (config.sample && is_outside(point, id.thread))
 		return 0;
+	if (counts_requests_only(point))
+		return enter_file_system(ctx, direct, point, named, id.thread);
 	is_counted = !ROWS_ONLY || point_is_async_entry(point) || point_is_recorded(point);
 	if (!is_counted && point_shape(point) == SHAPE_KIOCB_0)
 		is_counted = READ(direct, (struct kiocb *)ARGUMENT(ctx, direct, 0), ki_complete);
@@ -399,7 +483,8 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point)
 	if (!WHOLE_STACK && frame && config.group_by)
 		frame->group = group_at_function(ctx, direct, point, state, id.thread);
 	if (WHOLE_STACK)
-		begin_row(ctx, direct, point, state, verdict, bypasses, frame ? frame->entered_ns : bpf_ktime_get_ns());
+		begin_row(point, (void *)ARGUMENT(ctx, direct, 0), state, verdict, bypasses,
+			  frame ? frame->entered_ns : bpf_ktime_get_ns());
 	if (point_shape(point) != SHAPE_KIOCB_0)
 		return 0;
 	/* Keeps two conditions: src/probe/fold.rs can decide the one on the shape. */
@@ -408,7 +493,8 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point)
 		return 0;
 	kiocb = (void *)ARGUMENT(ctx, direct, 0);
 	if (point_is_async_entry(point)) {
-		frame->kiocb = enter_async(point, (__u64)kiocb, frame->entered_ns, frame->group);
+		frame->kiocb = enter_async(point, direct ? as_number((__u64)kiocb) : (__u64)kiocb, frame->entered_ns,
+					   frame->group);
 		state->calls.request = frame->kiocb;
 	} else if (READ(direct, kiocb, ki_complete)) {
 		frame->kiocb = enter_below(point, (__u64)kiocb, frame->entered_ns, frame->group, state->calls.request);
@@ -441,7 +527,10 @@ static __always_inline void finish_call(__u32 point, const struct ended *call, _
 
 	if (!kiocb) {
 		if (has_valid_times(point, call, now) && !point_is_async_entry(point)) {
-			record_all(point, call, now, step_of(now - call->entered_ns), value);
+			if (counts_requests_only(point))
+				record_out_of_line(point_op(point) | COUNTER_MOVES_BYTES, now - call->entered_ns, value);
+			else
+				record_all(point, call, now, step_of(now - call->entered_ns), value);
 			if (point_is_recorded(point))
 				record_fault(point_op(point), call->entered_ns, now, value);
 		}
@@ -453,7 +542,20 @@ static __always_inline void finish_call(__u32 point, const struct ended *call, _
 	}
 }
 
-static __always_inline int leave(__u32 point, long value)
+/* The same for a read or write at a file system that is counted, or inside one. Out of line as enter_request(). */
+__noinline int leave_request(__u32 point, __u32 thread, __u64 now, long value)
+{
+	struct thread_state *state = ROWS_ONLY ? find_thread(thread) : NULL;
+	struct ended call;
+
+	assume_request(point);
+	if (state && end(state, point, thread, &call))
+		finish_call(point, &call, now, value);
+	return 0;
+}
+
+/* `named` as in enter_as(), which needs `ctx`. */
+static __always_inline int leave_as(void *ctx, __u32 point, bool named, long value)
 {
 	struct thread_state *state;
 	struct ended call;
@@ -477,7 +579,11 @@ static __always_inline int leave(__u32 point, long value)
 	if (!state)
 		return 0;
 	if (WHOLE_STACK && !does_call(point))
-		leave_function(state, id.thread, point_op(point), point_is_shared(point), now);
+		leave_function(state, id.thread, row_key(point), point_is_shared(point), now);
+	if (counts_requests_only(point))
+		return unlikely(has_frame(state, point)) ?
+			       leave_request(named ? bpf_get_attach_cookie(ctx) : point, id.thread, now, value) :
+			       0;
 	if (!frame_is_counted(point))
 		return 0;
 	if (point_return(point) == RETURN_STATUS_INT || point_is_async_entry(point))
@@ -487,6 +593,16 @@ static __always_inline int leave(__u32 point, long value)
 	if (end(state, point, id.thread, &call))
 		finish_call(point, &call, now, value);
 	return 0;
+}
+
+static __always_inline int enter(void *ctx, bool direct, __u32 point)
+{
+	return enter_as(ctx, direct, point, false);
+}
+
+static __always_inline int leave(__u32 point, long value)
+{
+	return leave_as(NULL, point, false, value);
 }
 
 SEC("fentry")
@@ -565,36 +681,51 @@ static __always_inline bool session_is_return(void *ctx)
 	return bpf_session_is_return();
 }
 
+/* Entries and returns by one program; `named` as in enter_as(). */
+static __always_inline int enter_or_leave(struct pt_regs *ctx, __u32 point, bool named)
+{
+	if (session_is_return(ctx))
+		return leave_as(ctx, point, named, PT_REGS_RC(ctx));
+	/* The kernel then does not call the program at the return. */
+	if (config.sample && WHOLE_STACK && !is_call(point) && !point_is_row(point) && !point_is_async_entry(point) &&
+	    !is_in_measured_call(bpf_get_current_pid_tgid()))
+		return 1;
+	enter_as(ctx, false, point, named);
+	return 0;
+}
+
 SEC("kprobe.session")
 int session(struct pt_regs *ctx)
 {
+	return enter_or_leave(ctx, SPECIALISED_POINT(), false);
+}
+
+/*
+ * Reads and writes of a file system, which share the program where only those with an asynchronous request are counted:
+ * for these alone it asks which of the two it is.
+ */
+SEC("kprobe.session")
+int session_file_system(struct pt_regs *ctx)
+{
 	__u32 point = SPECIALISED_POINT();
 
-	if (session_is_return(ctx))
-		return leave(point, PT_REGS_RC(ctx));
-	/* The kernel then does not call the program at the return. */
-	if (config.sample && WHOLE_STACK && !is_call(point) && !point_is_row(point) &&
-	    !is_in_measured_call(bpf_get_current_pid_tgid()))
-		return 1;
-	enter(ctx, false, point);
-	return 0;
+	assume_request(point);
+	return enter_or_leave(ctx, point, true);
 }
 
 /*
  * Entry points of asynchronous requests, which have the largest programs. One serves all of them: the point of each is
- * its cookie in the link. It is a template of its own, since asking for the cookie would make the one above slower.
+ * its cookie in the link. It is a template of its own, since asking for the cookie would make `session` slower.
  */
 SEC("kprobe.session")
 int session_async(struct pt_regs *ctx)
 {
 	__u32 point = bpf_get_attach_cookie(ctx);
 
-	/* It never is: the compiler leaves out what only other functions need. */
+	/* As in assume_request(). */
 	if (point_shape(point) != SHAPE_KIOCB_0 || !point_is_async_entry(point) || point_is_shared(point))
 		__builtin_unreachable();
-	if (session_is_return(ctx))
-		return leave(point, PT_REGS_RC(ctx));
-	return enter(ctx, false, point);
+	return enter_or_leave(ctx, point, false);
 }
 
 #endif

@@ -198,6 +198,9 @@ fn templates<'a>(skeleton: &'a IostackbreakdownSkel<'static>, hook: Hook) -> (&'
 struct Target<'a> {
     function: &'a str,
     word: PointWord,
+    /// That of the session which it shares with others, where the cookie has its own one (`session_file_system`,
+    /// bpf/function.bpf.h). `None`: the same.
+    session_word: Option<PointWord>,
     /// See [`PlannedPoint::starts_in_cookie`].
     starts_in_cookie: bool,
     /// Its return need not be seen.
@@ -208,8 +211,11 @@ impl Target<'_> {
     /// What its programs are specialised to; functions for which it is the same share them. `None`: they have the point
     /// from the cookie (`session_async`, bpf/function.bpf.h).
     fn point(&self, hook: Hook) -> Option<u32> {
-        let in_cookie = hook == Hook::Session && self.word.returns.is_async_entry();
-        (!in_cookie).then(|| self.word.pack())
+        match hook {
+            Hook::Session if self.word.returns.is_async_entry() => None,
+            Hook::Session => Some(self.session_word.unwrap_or(self.word).pack()),
+            _ => Some(self.word.pack()),
+        }
     }
 }
 
@@ -516,14 +522,16 @@ impl Attaching<'_> {
         if matches!(planned.point.shape, Shape::Syscall | Shape::Syscall32) {
             (word.op, word.returns, word.shape) = (0, Returns::Status, Shape::Syscall);
         }
-        if let Some(rows) = &self.rows_alone {
+        let rows = self.rows_alone.as_ref();
+        if let Some(rows) = rows {
             word = rows.word(op.layer, word);
         }
         Target {
             function: &planned.function,
             word,
+            session_word: rows.and_then(|rows| rows.session_word(op.layer, word)),
             starts_in_cookie: planned.starts_in_cookie,
-            is_entered_alone: self.rows_alone.is_some() && does_call(op.layer, planned.point),
+            is_entered_alone: rows.is_some() && does_call(op.layer, planned.point),
         }
     }
 
@@ -784,6 +792,8 @@ impl Attaching<'_> {
                 &progs.session_by_cookie
             } else if point.is_none() {
                 &progs.session_async
+            } else if first.session_word.is_some() {
+                &progs.session_file_system
             } else {
                 &progs.session
             };
@@ -990,29 +1000,44 @@ impl Attached {
 mod tests {
     use super::*;
 
+    fn word(op: u8, returns: Returns) -> PointWord {
+        PointWord {
+            op,
+            frame: 0,
+            shape: Shape::Kiocb0,
+            args: 0,
+            returns,
+            shared: false,
+            files: Files::None,
+            outermost: false,
+            suppressed: false,
+            checked_at_return: false,
+        }
+    }
+
+    fn target(word: PointWord, session_word: Option<PointWord>) -> Target<'static> {
+        Target {
+            function: "io_read",
+            word,
+            session_word,
+            starts_in_cookie: false,
+            is_entered_alone: false,
+        }
+    }
+
+    #[test]
+    fn functions_share_a_session_where_their_own_points_are_in_cookies() {
+        let write = word(2, Returns::Bytes);
+        let sharing = target(write, Some(word(1, Returns::Bytes)));
+        assert_eq!(sharing.point(Hook::Session), Some(word(1, Returns::Bytes).pack()));
+        for hook in [Hook::Multi, Hook::Kprobe, Hook::Fentry] {
+            assert_eq!(sharing.point(hook), Some(write.pack()));
+        }
+    }
+
     #[test]
     fn entry_points_of_requests_share_a_session_whatever_their_points() {
-        let point = |op, returns, hook| {
-            let word = PointWord {
-                op,
-                frame: 0,
-                shape: Shape::Kiocb0,
-                args: 0,
-                returns,
-                shared: false,
-                files: Files::None,
-                outermost: false,
-                suppressed: false,
-                checked_at_return: false,
-            };
-            let target = Target {
-                function: "io_read",
-                word,
-                starts_in_cookie: false,
-                is_entered_alone: false,
-            };
-            target.point(hook)
-        };
+        let point = |op, returns, hook| target(word(op, returns), None).point(hook);
         assert_eq!(point(1, Returns::Issued, Hook::Session), None);
         assert_eq!(point(2, Returns::Submitted, Hook::Session), None);
         for (returns, hook) in [(Returns::Bytes, Hook::Session), (Returns::Issued, Hook::Multi)] {

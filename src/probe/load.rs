@@ -195,6 +195,9 @@ fn choose_programs(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<'_>) {
     progs.multi_leave.set_autoload(wanted(Hook::Multi));
     progs.session.set_autoload(wanted(Hook::Session));
     progs.session_async.set_autoload(wanted(Hook::Session));
+    progs
+        .session_file_system
+        .set_autoload(wanted(Hook::Session) && setup.request.rows_only);
     progs.session_by_cookie.set_autoload(setup.session_has_cookies());
     progs
         .hold

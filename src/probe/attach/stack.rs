@@ -10,7 +10,7 @@ use crate::kernel::interface::types::{family_stats, origin_stats};
 use crate::kernel::interface::{DIRECTIONS, FAMILIES, MAX_FRAMES, ORIGINS, SYSCALL_FRAME};
 use crate::probe::attach::AttachError;
 use crate::probe::config::{counted_frames, slot_of};
-use crate::probe::plan::{Plan, PlannedRow};
+use crate::probe::plan::{Plan, PlannedOp, PlannedRow};
 use crate::probe::request::Request;
 use crate::probe::slow::SlowRing;
 use crate::probe::{Hook, PointWord};
@@ -116,6 +116,7 @@ pub(super) fn target(function: &'static RowFunction, plan: &Plan) -> Target<'sta
     Target {
         function: function.function,
         word: row_word(slot_of(plan, function.row), function.shape),
+        session_word: None,
         starts_in_cookie: false,
         is_entered_alone: false,
     }
@@ -150,6 +151,8 @@ pub(super) struct RowsAlone {
     first: BTreeMap<Layer, u8>,
     /// The indices of the rows of vfs and of the file systems.
     slots: BTreeMap<Layer, u8>,
+    /// The op and the frame of each file system's first function that gets reads or writes, which stand for the others.
+    requests: BTreeMap<Layer, (u8, u8)>,
     /// Whether only some files are selected (`--file`, `--disk`).
     has_filter: bool,
 }
@@ -168,20 +171,37 @@ impl RowsAlone {
         request.rows_only.then(|| frames.next()).flatten().map(|frame| Self {
             frame: frame as u8,
             counted,
+            requests: ops.clone().filter_map(first_of_requests).collect(),
             first: ops.map(|(index, op)| (op.layer, index as u8)).collect(),
             slots: slots.collect(),
             has_filter: request.file.is_some() || request.disk.is_some(),
         })
     }
 
+    /// The op and the frame that stand for those of `word`, if it is that of a file system's function that gets reads or
+    /// writes.
+    fn of_requests(&self, layer: Layer, word: PointWord) -> Option<(u8, u8)> {
+        let is_its = word.shape == Shape::Kiocb0 && !word.returns.is_async_entry() && !word.shared;
+        self.requests.get(&layer).copied().filter(|_| is_its)
+    }
+
+    /// The configuration of a session that all of a file system's functions that get reads or writes share, each of which
+    /// has its own one, `word`, in its cookie. `None`: it is that of another function.
+    pub(super) fn session_word(&self, layer: Layer, word: PointWord) -> Option<PointWord> {
+        let (op, _) = self.of_requests(layer, word)?;
+        Some(PointWord { op, ..word })
+    }
+
     /// The configuration of programs on a function of a layer, instead of `word`. It is the same for all functions of a
     /// layer that look at no file, so that they share programs.
     pub(super) fn word(&self, layer: Layer, word: PointWord) -> PointWord {
-        let is_by_requests = word.shape == Shape::Kiocb0;
         let is_recorded = word.shape == Shape::Fault0 && self.counted >> word.frame & 1 == 1;
         // Their files are those of system calls that have not been checked yet, or may be written back later.
         let needs_file = layer == Layer::Vfs && word.returns == Returns::Bytes;
-        if layer == Layer::Syscall || is_by_requests || is_recorded {
+        if let Some((_, frame)) = self.of_requests(layer, word) {
+            return PointWord { frame, ..word };
+        }
+        if layer == Layer::Syscall || word.shape == Shape::Kiocb0 || is_recorded {
             return word;
         }
         match self.slots.get(&layer) {
@@ -200,6 +220,14 @@ impl RowsAlone {
     }
 }
 
+/// The layer, the index and the frame of an op of a file system that has requests.
+fn first_of_requests((index, op): (usize, &PlannedOp)) -> Option<(Layer, (u8, u8))> {
+    op.layer.lives()?;
+    let mut points = op.points.iter();
+    let has_requests = points.any(|planned| planned.point.shape == Shape::Kiocb0);
+    has_requests.then_some((op.layer, (index as u8, op.frame)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,6 +237,7 @@ mod tests {
             counted: 1 << 7,
             first: [(Layer::Vfs, 1), (Layer::Ext4, 5), (Layer::Xfs, 14)].into(),
             slots: [(Layer::Vfs, 1), (Layer::Ext4, 2), (Layer::Xfs, 3)].into(),
+            requests: [(Layer::Ext4, (5, 6))].into(),
             has_filter: false,
         }
     }
@@ -256,12 +285,37 @@ mod tests {
 
     #[test]
     fn functions_of_asynchronous_requests_and_system_calls_count_their_calls() {
-        for (layer, shape) in [
-            (Layer::Ext4, Shape::Kiocb0),
-            (Layer::Vfs, Shape::Kiocb0),
-            (Layer::Syscall, Shape::Syscall),
-        ] {
+        for (layer, shape) in [(Layer::Vfs, Shape::Kiocb0), (Layer::Syscall, Shape::Syscall)] {
             assert_eq!(alone().word(layer, of(shape)), of(shape));
+            assert_eq!(alone().session_word(layer, of(shape)), None);
+        }
+    }
+
+    #[test]
+    fn reads_and_writes_of_a_file_system_count_theirs_and_share_a_frame_and_a_session() {
+        let alone = alone();
+        let moving = |op, frame| PointWord {
+            op,
+            frame,
+            returns: Returns::Bytes,
+            ..of(Shape::Kiocb0)
+        };
+        let words = [moving(5, 6), moving(8, 7)].map(|word| alone.word(Layer::Ext4, word));
+        assert_eq!(words, [moving(5, 6), moving(8, 6)]);
+        for word in words {
+            assert_eq!(alone.session_word(Layer::Ext4, word), Some(moving(5, 6)));
+        }
+        // A function that other file systems use, too; an entry point of requests; a file system without any.
+        let guarded = PointWord {
+            shared: true,
+            ..moving(8, 7)
+        };
+        let entry = PointWord {
+            returns: Returns::Issued,
+            ..moving(8, 7)
+        };
+        for (layer, word) in [(Layer::Ext4, guarded), (Layer::Ext4, entry), (Layer::Xfs, moving(8, 7))] {
+            assert_eq!((alone.word(layer, word), alone.session_word(layer, word)), (word, None));
         }
     }
 
