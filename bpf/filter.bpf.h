@@ -211,12 +211,9 @@ static __always_inline struct file *file_of_descriptor(__u32 fd)
 	}
 	if (fd >= descriptors)
 		return NULL;
-	/*
-	 * An entry of the descriptor table is a struct file *, and so is the first member of struct kiocb, whose BTF id
-	 * is known: the entry is read as a kiocb.
-	 */
-	if (cast_types.kiocb && !bpf_core_field_offset(struct kiocb, ki_filp))
-		return TYPED((struct kiocb *)(all + fd))->ki_filp;
+	/* An entry of the table is read as the first of the saved registers: as a number, which functions can return. */
+	if (cast_types.pt_regs)
+		return (struct file *)CONTEXT_WORD(TYPED((struct pt_regs *)(all + fd)), 0);
 	bpf_probe_read_kernel(&file, sizeof(file), all + fd);
 	return file;
 }
@@ -230,6 +227,20 @@ static __always_inline enum verdict check_file(struct file *file)
 	if (!file)
 		return config.by_file || config.by_disk ? NOT_SELECTED : TRACED;
 	return check_file_probed(file);
+}
+
+/*
+ * The same two, where a call looks at descriptors only if vfs does not check its file, in the whole-stack view. Out of line
+ * (compat.bpf.h): more paths lead on from there.
+ */
+__noinline __u64 file_of_rare_descriptor(__u32 fd)
+{
+	return WHOLE_STACK ? (__u64)file_of_descriptor(fd) : 0;
+}
+
+__noinline __u32 check_rare_file(__u64 file)
+{
+	return WHOLE_STACK ? check_file((void *)file) : TRACED;
 }
 
 static __always_inline enum verdict check_descriptor(__u32 fd)

@@ -160,6 +160,16 @@ __noinline int end_call_at_once(__u32 thread)
 	return 0;
 }
 
+static __always_inline struct file *file_of_argument(__u32 fd)
+{
+	return WHOLE_STACK ? (struct file *)file_of_rare_descriptor(fd) : file_of_descriptor(fd);
+}
+
+static __always_inline enum verdict check_file_of_argument(struct file *file)
+{
+	return WHOLE_STACK ? check_rare_file((__u64)file) : check_file(file);
+}
+
 /* Where the arguments of a system call are. */
 enum arguments {
 	IN_REGISTERS, /* saved registers, through a typed pointer */
@@ -216,8 +226,8 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 		}
 	}
 	if (files != FILES_NONE && !point_is_checked_at_return(point)) {
-		file = file_of_descriptor(fd);
-		verdict = check_file(file);
+		file = file_of_argument(fd);
+		verdict = check_file_of_argument(file);
 		if (verdict != TRACED && files != FILES_0) {
 			fd = CALL_ARG(args, from, compat, 1);
 			/*
@@ -227,8 +237,8 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 			barrier_var(fd);
 			if (files == FILES_0_OR_2)
 				fd = CALL_ARG(args, from, compat, 2);
-			file = file_of_descriptor(fd);
-			verdict = check_file(file);
+			file = file_of_argument(fd);
+			verdict = check_file_of_argument(file);
 		}
 	} else if (!point_is_checked_at_return(point) && (config.by_disk || config.by_file) &&
 		   point_return(point) != RETURN_FD) {
@@ -320,8 +330,8 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 	/* A failed open has no file: it is not counted if files or disks are selected. */
 	if (is_unchecked ||
 	    (point_return(call.point) == RETURN_FD && (value >= 0 || config.by_file || config.by_disk))) {
-		struct file *file = file_of_descriptor(is_unchecked ? state->breakdown.fd : value);
-		enum verdict verdict = check_file(file);
+		struct file *file = file_of_argument(is_unchecked ? state->breakdown.fd : value);
+		enum verdict verdict = check_file_of_argument(file);
 
 		if (groups_are_of_files())
 			call.group = group_of_file(as_number((__u64)file));

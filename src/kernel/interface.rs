@@ -129,7 +129,7 @@ mod tests {
             let symbol = object.symbols().find(|symbol| symbol.name() == Ok(name));
             symbol.unwrap().size()
         };
-        for name in ["count_in_families", "close_function", "kprobe_enter", "sys_exit_btf"] {
+        for name in ["count_in_families", "close_function", "kprobe_enter", "enter_request"] {
             let [layers, stack] = [View::Layers, View::WholeStack].map(|view| size_of(view, name));
             assert!(layers * 5 < stack * 4, "{name}: {layers} and {stack} bytes");
         }
