@@ -380,16 +380,19 @@ static __always_inline int on_issue(const struct request_view *view)
 	return 0;
 }
 
+/* Of a request whose end was seen, and its issue was not: nothing more will be. */
+#define REQUEST_FORGOTTEN 0
+
 /*
- * Notes the phase of a request whose end was seen, and its issue was not. If it has ended, that is for the second program
- * on its end; without one, it is forgotten. Out of line, as count_aside().
+ * Notes the phase of such a request. If it has ended, that is for the second program on its end; without one, it is
+ * forgotten. Out of line, as count_aside().
  */
 __noinline int leave_unissued(__u64 address, __u64 rq_start_ns, __u32 op, __u32 phase)
 {
 	struct request_state state = { .op = op, .rq_start_ns = rq_start_ns, .phase = phase };
 	struct found_request known = find_request(address);
 
-	if (phase == REQUEST_FLUSHING || block.ends_have_second)
+	if (phase == REQUEST_FLUSHING || (phase == REQUEST_ENDED && block.ends_have_second))
 		remember_request(address, &known, &state);
 	else
 		forget_request(address, &known);
@@ -450,20 +453,22 @@ __noinline int count_unseen_issue(__u32 op)
 __noinline int on_unissued_end(__u64 address, __u64 rq_start_ns, __u32 bytes)
 {
 	struct request *rq = (void *)address;
-	bool direct = TYPE_ONCE(rq), is_known, is_selected;
+	bool direct = TYPE_ONCE(rq), is_known, is_selected, is_flushing;
 	struct request_view view = { .address = (__u64)rq };
-	struct found_request found = find_request(address), *known = &found;
-	const struct request_state *state = found.state;
-	__u8 phase = state ? state->phase : 0;
+	struct request_state *found = find_request(address).state, known = {};
+	__u32 submitter, aside = ASIDE_KINDS, phase = REQUEST_ENDED;
 	__u64 submitted = 0;
-	__u32 submitter;
 	__u8 op;
 
-	is_known = state && state->rq_start_ns == rq_start_ns;
+	/* Copied: the verifier would follow what is below once for each way in which it was found. */
+	if (found)
+		known = *found;
+	is_known = known.phase && known.rq_start_ns == rq_start_ns;
+	is_flushing = is_known && known.phase == REQUEST_FLUSHING;
 	if (!is_on_selected_disk(&view, direct))
 		return 0;
-	if (is_known && phase == REQUEST_ENDED) {
-		forget_request(address, known);
+	if (is_known && known.phase == REQUEST_ENDED) {
+		leave_unissued(address, rq_start_ns, 0, REQUEST_FORGOTTEN);
 		return 0;
 	}
 	read_request(rq, direct, &view);
@@ -471,17 +476,17 @@ __noinline int on_unissued_end(__u64 address, __u64 rq_start_ns, __u32 bytes)
 	if (block.bio_stamps)
 		submitted = take_bios_of_unissued(as_number(view.bio));
 	submitter = submitted >> 32;
-	is_selected =
-		!block.by_owner || (phase == REQUEST_STARTED && !state->foreign) || (__u32)submitted == OWNER_TRACED;
+	is_selected = !block.by_owner || (known.phase == REQUEST_STARTED && !known.foreign) ||
+		      (__u32)submitted == OWNER_TRACED;
 	/* A write without data only carries a flush, and is never issued itself. */
 	if (bytes || op != BLOCK_OP_WRITE) {
-		if (is_known && phase == REQUEST_FLUSHING)
+		if (is_flushing)
 			return 0;
 		if (rq_start_ns && rq_start_ns >= control.began_ns) {
 			if (!is_selected)
 				return 0;
 			if (READ(direct, rq, state) == MQ_RQ_IDLE)
-				count_aside(op, ASIDE_NEVER_ISSUED);
+				aside = ASIDE_NEVER_ISSUED;
 			else
 				count_unseen_issue(op);
 			if (WHOLE_STACK && submitter)
@@ -491,28 +496,25 @@ __noinline int on_unissued_end(__u64 address, __u64 rq_start_ns, __u32 bytes)
 			 * Without a start time it can only be from before the run, if no selection of processes has
 			 * excluded requests.
 			 */
-			count_aside(op, ASIDE_AT_START);
+			aside = ASIDE_AT_START;
 		} else {
 			return 0;
 		}
-		leave_unissued(address, rq_start_ns, op,
-			       needs_flush(view.bio_flags, bytes) ? REQUEST_FLUSHING : REQUEST_ENDED);
-		return 0;
-	}
-	if (is_known && phase == REQUEST_FLUSHING) {
-		if (WHOLE_STACK && state->thread)
-			end_flushed(state->thread, view.queue);
-		leave_unissued(address, rq_start_ns, op, REQUEST_ENDED);
-		return 0;
-	}
-	if (WHOLE_STACK && submitter)
-		end_flushed(submitter, view.queue);
-	if (is_selected) {
-		count_aside(op, ASIDE_NEVER_ISSUED);
-		leave_unissued(address, rq_start_ns, op, REQUEST_ENDED);
+		if (needs_flush(view.bio_flags, bytes))
+			phase = REQUEST_FLUSHING;
 	} else {
-		forget_request(address, known);
+		if (is_flushing)
+			submitter = known.thread;
+		else if (is_selected)
+			aside = ASIDE_NEVER_ISSUED;
+		else
+			phase = REQUEST_FORGOTTEN;
+		if (WHOLE_STACK && submitter)
+			end_flushed(submitter, view.queue);
 	}
+	if (aside != ASIDE_KINDS)
+		count_aside(op, aside);
+	leave_unissued(address, rq_start_ns, op, phase);
 	return 0;
 }
 
@@ -877,7 +879,7 @@ static __always_inline void remember_bio(__u64 bio, const struct found_bio *know
 }
 
 /* Keeps who submits a bio, and when. `known`: what find_bio() returned. */
-static __always_inline void stamp_bio(const struct bio_view *view, const struct found_bio *known, bool has_request)
+static __always_inline void stamp_bio(const struct bio_view *view, struct found_bio *known, bool has_request)
 {
 	struct bio_state state = {
 		.queued_ns = bpf_ktime_get_ns(),
@@ -909,6 +911,9 @@ static __always_inline void stamp_bio(const struct bio_view *view, const struct 
 		if (state.origin == ORIGIN_OWN && is_readahead(view->flags))
 			state.origin = ORIGIN_READAHEAD;
 	}
+	/* Found again: the verifier would follow all of the above once for each way in which it was found. */
+	if (WHOLE_STACK)
+		*known = find_bio(address);
 	remember_bio(address, known, &state);
 }
 
@@ -948,11 +953,13 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 	struct bio_state state = { .owner = OWNER_TRACED }, *seen;
 	__u64 address = view->address;
 	struct found_bio known;
+	bool is_new;
 
 	if (control.stopped & STOP_REQUESTS)
 		return 0;
 	known = find_bio(address);
 	seen = known.state;
+	is_new = !block.by_both || !seen || seen->has_request || seen->held;
 	if (WHOLE_STACK) {
 		/* Submitted by the throttle. It still belongs to its submitter. */
 		if (is_held_for_another(seen))
@@ -960,7 +967,7 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 		submit_in_call(view->is_stacked);
 	}
 	if (!block.is_bio_based) {
-		if (!block.by_both || !seen || seen->has_request || seen->held)
+		if (is_new)
 			stamp_bio(view, &known, false);
 		return 0;
 	}
