@@ -12,8 +12,8 @@
 #ifndef __NEIGHBOUR_BPF_H__
 #define __NEIGHBOUR_BPF_H__
 
-/* How many ends one function call accounts. */
-#define ENDS_AT_ONCE 16
+/* How many ends one function call accounts. There rarely are more, and the verifier follows each round. */
+#define ENDS_AT_ONCE 4
 
 volatile struct waits waits;
 
