@@ -28,7 +28,7 @@ const PINNED: &[(&str, &str, u64)] = &[
     ("6.1", "start syscall", 154),
     ("6.1", "start blk", 172),
     ("6.1", "start ext4", 517),
-    ("6.1", "start", 564),
+    ("6.1", "start", 572),
     ("6.1", "start all fentry", 1_822),
     ("6.1", "start all kprobe", 2_072),
     ("6.1", "memory", 9_364),
