@@ -447,8 +447,8 @@ __noinline int count_unseen_issue(__u32 op)
 }
 
 /*
- * The end of a request whose issue was not seen in this run, or, rarely, that the other program has counted. Out of
- * line (compat.bpf.h): rare and long.
+ * The end of a request whose issue was not seen in this run, or, rarely, that the other program has counted. What is
+ * kept of its address may be of an earlier request. Out of line (compat.bpf.h): rare and long.
  */
 __noinline int on_unissued_end(__u64 address, __u64 rq_start_ns, __u32 bytes)
 {
@@ -463,6 +463,11 @@ __noinline int on_unissued_end(__u64 address, __u64 rq_start_ns, __u32 bytes)
 	/* Copied: the verifier would follow what is below once for each way in which it was found. */
 	if (found)
 		known = *found;
+	/* The end of an earlier request was missed: an address is only reused after the request has ended. */
+	if (known.phase == REQUEST_ISSUED) {
+		lose_end(&known);
+		leave_unissued(address, 0, 0, REQUEST_FORGOTTEN);
+	}
 	is_known = known.phase && known.rq_start_ns == rq_start_ns;
 	is_flushing = is_known && known.phase == REQUEST_FLUSHING;
 	if (!is_on_selected_disk(&view, direct))
@@ -758,7 +763,7 @@ static __always_inline int on_end(struct request *rq, bool direct, long error, b
 		return 0;
 	if (has_no_state(state, rq_start_ns, bytes) && !is_unseen_issue(rq, direct, by))
 		return 0;
-	if (!state || state->phase != REQUEST_ISSUED)
+	if (!state || state->phase != REQUEST_ISSUED || state->rq_start_ns != rq_start_ns)
 		return on_unissued_end(as_number(address), rq_start_ns, bytes);
 	now = bpf_ktime_get_ns();
 	ended = *state;

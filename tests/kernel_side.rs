@@ -23,6 +23,8 @@ static TABLE: LazyLock<PathBuf> = LazyLock::new(|| compile::compile("table", env
 static BREAKDOWN: LazyLock<PathBuf> = LazyLock::new(|| compile::compile("breakdown", env!("CARGO_TARGET_TMPDIR")));
 /// `tests/kernel_side/frames.c`, compiled once.
 static FRAMES: LazyLock<PathBuf> = LazyLock::new(|| compile::compile("frames", env!("CARGO_TARGET_TMPDIR")));
+/// `tests/kernel_side/ends.c`, compiled once.
+static ENDS: LazyLock<PathBuf> = LazyLock::new(|| compile::compile("ends", env!("CARGO_TARGET_TMPDIR")));
 
 /// Runs a part of the kernel side with these words as its input, and returns its output.
 fn words_of(command: &mut Command, input: &[u64]) -> Vec<u64> {
@@ -375,5 +377,42 @@ proptest! {
             let reported = [open.keys.len() as u64, last, row, open.entries, open.returns, nth as u64 + 1];
             prop_assert_eq!(answer, reported);
         }
+    }
+}
+
+/// A request at an address that earlier ones had; of one that only carries a flush there is no issue.
+#[derive(Debug, Clone, Copy)]
+struct Passing {
+    has_data: bool,
+    /// Whether a program ran at its issue, and at its end.
+    issue_is_seen: bool,
+    end_is_seen: bool,
+}
+
+proptest! {
+    #![proptest_config(told_and_not_kept())]
+    /// The kernel may run no program at an end. What then ends at the same address is not that request.
+    #[test]
+    fn a_request_whose_end_is_missed_is_lost_and_no_other_ends_for_it(
+        passing in vec((prop::bool::weighted(0.7), prop::bool::weighted(0.8), prop::bool::weighted(0.7)), 0..40)
+    ) {
+        let passing = passing.into_iter().map(|(has_data, issue_is_seen, end_is_seen)| Passing {
+            has_data,
+            issue_is_seen: issue_is_seen && has_data,
+            end_is_seen,
+        });
+        let whole = Passing { has_data: true, issue_is_seen: true, end_is_seen: true };
+        let passing: Vec<Passing> = passing.chain([whole]).collect();
+        let events = passing.iter().enumerate().flat_map(|(nth, request)| {
+            let event = |what| [what, nth as u64 + 1, if request.has_data { 4096 } else { 0 }];
+            let issue = request.issue_is_seen.then(|| event(0));
+            issue.into_iter().chain(request.end_is_seen.then(|| event(1)))
+        });
+        let answers = words_of(&mut Command::new(&*ENDS), &events.flatten().collect::<Vec<_>>());
+        let requests = |is_meant: fn(&Passing) -> bool| passing.iter().filter(|request| is_meant(request)).count() as u64;
+        let ended = requests(|request| request.issue_is_seen && request.end_is_seen);
+        let lost = requests(|request| request.issue_is_seen && !request.end_is_seen);
+        let unmatched = requests(|request| request.has_data && !request.issue_is_seen && request.end_is_seen);
+        prop_assert_eq!(answers.chunks_exact(4).last(), Some(&[ended, lost, unmatched, 0][..]));
     }
 }

@@ -13,6 +13,8 @@
 #define SEC(name)
 #define __uint(name, value) int (*name)[value]
 #define __type(name, value) __typeof__(value) *name
+#ifndef __VMLINUX_H__
 enum { BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_F_MMAPABLE };
+#endif
 
 #endif

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Issues and ends of requests, compiled for the build machine; the kernel's functions and the other parts of the tool
+ * that they call are defined here.
+ *
+ * ends: reads `struct event` from standard input and writes the `struct sums` after each. All requests have the same
+ * address, one after the other. Nothing is selected, and an end has two programs, as on most kernels.
+ */
+#include <stdio.h>
+#include <string.h>
+
+/* Any layout of registers, and no relocations. */
+#define __TARGET_ARCH_x86
+#define preserve_access_index annotate("kernel")
+#include "../../bpf/vmlinux.h"
+
+#define WHOLE_STACK 0
+#include "macros.h"
+#include "../../bpf/abi.h"
+
+static struct config config = { .counters = MAX_OPS };
+static struct block_config block = { .ends_have_second = true };
+static struct control control;
+static struct op_stats counters[MAX_OPS];
+/* The hash map of requests, with room for one. */
+static struct request_slot kept;
+static __u64 clock_ns;
+
+static __u64 bpf_ktime_get_ns(void)
+{
+	return ++clock_ns;
+}
+
+static __u32 bpf_get_smp_processor_id(void)
+{
+	return 0;
+}
+
+static __u64 bpf_get_current_pid_tgid(void)
+{
+	return 0;
+}
+
+static void *find_in_map(const void *map, const void *key);
+static int update_map(const void *map, const __u64 *address, const void *state);
+static int delete_from_map(const void *map, const __u64 *address);
+#define bpf_map_lookup_elem(map, key) find_in_map(map, key)
+#define bpf_map_update_elem(map, key, state, flags) update_map(map, key, state)
+#define bpf_map_delete_elem(map, key) delete_from_map(map, key)
+
+/* Types and fields are those of new kernels. */
+#define bpf_core_field_exists(field) (strstr(#field, "___") == NULL)
+#define bpf_core_type_exists(type) false
+#define bpf_core_enum_value(type, name) name
+#define READ_1(from, field) ((from)->field)
+#define READ_2(from, field, of_it) ((from)->field->of_it)
+#define READ_OF(a, b, c, name, ...) name
+#define BPF_CORE_READ(...) READ_OF(__VA_ARGS__, READ_2, READ_1)(__VA_ARGS__)
+#define READ(direct, from, field) ((void)(direct), (from)->field)
+#define PROBED(from, field) ((from)->field)
+#define TYPE_OF(pointer) 0
+#define TYPED(pointer) (pointer)
+#define CONTEXT_WORD(ctx, n) (((__u64 *)(ctx))[n])
+#define PT_REGS_PARM1(ctx) CONTEXT_WORD(ctx, 0)
+#define PT_REGS_PARM2(ctx) CONTEXT_WORD(ctx, 1)
+#define PT_REGS_PARM3(ctx) CONTEXT_WORD(ctx, 2)
+#define lower_half(pointer) ((__u32)(pointer))
+#define as_number(address) (address)
+#define as_number_by(known, address) (address)
+
+/* Other parts of the tool: without a selection, groups, records and rows, nothing of them is needed. */
+#pragma clang diagnostic ignored "-Wunused-parameter"
+#pragma clang diagnostic ignored "-Wunused-variable"
+#define disable_preemption()
+#define enable_preemption()
+#define thread_is_traced(...) true
+#define is_kernel_thread() false
+#define neighbour_of_current(...) 0
+#define origin_of_current() 0
+#define group_of_current() 0
+#define group_of_disk(...) 0
+#define group_of_page(...) 0
+#define record_in_group(...)
+#define reserve(kind, type) ((type *)NULL)
+#define submit(...)
+#define PAGES_ARE_TYPED 0
+#define may_be_kernels(...) false
+#define is_tail_page(...) false
+#define mapping_of_page(page, typed) ((void)(page), (struct address_space *)NULL)
+#define inode_of_mapping(...) ((struct inode *)NULL)
+#define is_of_written(...) false
+#define find_breakdown() ((struct breakdown *)NULL)
+#define got_request()
+#define submit_in_call(...)
+#define note_request_from_other(...)
+#define note_flush(...)
+#define note_end(...)
+#define end_flushed(...)
+#define end_in_sleep(...)
+#define end_of_request(...)
+
+#include "../../bpf/view.bpf.h"
+#include "../../bpf/point.bpf.h"
+#include "../../bpf/stats.bpf.h"
+#include "../../bpf/table.bpf.h"
+#include "../../bpf/block.bpf.h"
+
+static void *find_in_map(const void *map, const void *key)
+{
+	if (map == &stats)
+		return &counters[*(const __u32 *)key];
+	return map == &requests && kept.address == *(const __u64 *)key ? &kept.state : NULL;
+}
+
+static int update_map(const void *map, const __u64 *address, const void *state)
+{
+	if (map == &requests) {
+		kept.address = *address;
+		kept.state = *(const struct request_state *)state;
+	}
+	return 0;
+}
+
+static int delete_from_map(const void *map, const __u64 *address)
+{
+	if (map == &requests && kept.address == *address)
+		kept.address = 0;
+	return 0;
+}
+
+enum { ISSUE, END };
+
+struct event {
+	__u64 what;
+	__u64 start; /* start_time_ns of the request */
+	__u64 bytes; /* a write; of none, one that only carries a flush and is not issued itself */
+};
+
+struct sums {
+	__u64 ended;
+	__u64 lost;
+	__u64 unmatched; /* ends without an issue */
+	__u64 kept; /* an entry is left in the table */
+};
+
+int main(void)
+{
+	struct gendisk disk = { 0 };
+	struct request_queue queue = { .disk = &disk };
+	struct request rq = { .q = &queue, .cmd_flags = REQ_OP_WRITE };
+	struct event event;
+
+	while (fread(&event, sizeof(event), 1, stdin) == 1) {
+		__u64 words[] = { (__u64)&rq, 0, event.bytes };
+		struct sums sums = { 0 };
+
+		rq.start_time_ns = event.start;
+		rq.__data_len = event.bytes;
+		rq.state = event.bytes ? 1 : MQ_RQ_IDLE;
+		if (event.what == ISSUE) {
+			block_issue_btf(words);
+		} else {
+			block_end_second_btf(words);
+			block_end_btf(words);
+		}
+		for (int i = 0; i < MAX_OPS; i++) {
+			for (int step = 0; step < STEPS; step++)
+				sums.ended += counters[i].steps[step];
+			sums.unmatched += counters[i].unmatched_ends;
+			for (int why = 0; why < LOST_REASONS; why++)
+				sums.lost += counters[i].lost[why];
+		}
+		sums.kept = kept.address != 0;
+		if (fwrite(&sums, sizeof(sums), 1, stdout) != 1)
+			return 1;
+	}
+	return 0;
+}
