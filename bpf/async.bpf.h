@@ -300,14 +300,14 @@ __noinline __u64 enter_async(__u32 point, __u64 kiocb, __u64 now, __u32 group)
 		}
 		drop_stale_request(kiocb);
 	}
-	if (bpf_map_update_elem(&asynchronous, &kiocb, &no_async_call, BPF_ANY)) {
+	call = bpf_map_update_elem(&asynchronous, &kiocb, &no_async_call, BPF_ANY) ?
+		       NULL :
+		       bpf_map_lookup_elem(&asynchronous, &kiocb);
+	if (!call) {
 		if (!point_is_suppressed(point))
 			count_lost(point_op(point), LOST_TABLE_FULL, 1);
 		return 0;
 	}
-	call = bpf_map_lookup_elem(&asynchronous, &kiocb);
-	if (!call)
-		return 0;
 	call->starts[ASYNC_ENTRY].entered_ns = now;
 	call->starts[ASYNC_ENTRY].point = point;
 	call->starts[ASYNC_ENTRY].group = group;

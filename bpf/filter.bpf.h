@@ -128,8 +128,8 @@ static __always_inline void count_excluded(__u32 op, __u32 verdict)
 		add(&s->set_aside[index & EXCLUDED_OTHER], 1);
 }
 
-/* The same, out of line (compat.bpf.h), where it is rare. */
-__noinline int count_rarely_excluded(__u32 op, __u32 verdict)
+/* The same for any verdict, out of line (compat.bpf.h), where it is rare. */
+__noinline int count_if_excluded(__u32 op, __u32 verdict)
 {
 	if (verdict >= EXCLUDED)
 		count_excluded(op, verdict);

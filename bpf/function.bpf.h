@@ -372,8 +372,7 @@ __noinline int enter_request(__u32 point, __u64 address, __u64 iterator, __u64 s
 		return 0;
 	assume_request(point);
 	verdict = check_file_at(PROBED(kiocb, ki_filp), false, point);
-	if (verdict >= EXCLUDED)
-		count_rarely_excluded(point_op(point), verdict);
+	count_if_excluded(point_op(point), verdict);
 	state = verdict == TRACED ? thread_of_call(point, bpf_get_current_pid_tgid()) : NULL;
 	frame = state ? begin(state, point, stack, function) : NULL;
 	if (!frame || !PROBED(kiocb, ki_complete))
