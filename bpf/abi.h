@@ -1191,6 +1191,8 @@ struct control {
 	__u64 recovered; /* block_getrq events that the first program missed and the second one handled */
 	__u64 began_ns; /* when measuring began, by the programs' clock */
 	__u64 drain; /* how often the rings of records were drained */
+	/* Numbers of groups that were taken, in ascending order; those that are given back are taken again after all others. */
+	__u64 groups_taken;
 };
 
 _Static_assert(STEPS == 305, "the Rust side prints these steps");

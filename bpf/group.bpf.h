@@ -237,6 +237,7 @@ __noinline __u32 find_or_make_group(__u64 identity, __u64 more, __u64 dentry, __
 		groups_are_full = failed == -ENOENT;
 		return GROUP_NO_ROOM;
 	}
+	__sync_fetch_and_add(&control.groups_taken, 1);
 	group = bpf_map_lookup_elem(&groups, &number);
 	if (!group)
 		return GROUP_NO_ROOM;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::budget::CpuTimes;
-use crate::kernel::interface::types::binned;
+use crate::kernel::interface::types::{binned, control};
 use crate::model::snapshot::{OpCounters, ProbeCounts, Snapshot};
 use crate::probe::attach::{Attached, Skipped};
 use crate::probe::binned::BinnedCounters;
@@ -51,6 +51,10 @@ pub(super) fn read_programs(attached: &Attached, plan: &Plan, epoch: u64) -> Sna
         .maps
         .rodata_data
         .map_or(0, |rodata| rodata.config.unit_ns);
+    let control = |counter: fn(&control) -> u64| {
+        let bss = attached.skeleton.maps.bss_data.as_deref();
+        bss.map_or(0, |bss| counter(&bss.control))
+    };
     let op = |index| {
         let mut merged = OpCounters::default();
         for row in [Some(index), completions.get(&index).copied()].into_iter().flatten() {
@@ -69,17 +73,12 @@ pub(super) fn read_programs(attached: &Attached, plan: &Plan, epoch: u64) -> Sna
         unread: unread.map(|error| error.0),
         probes: Vec::new(),
         own_ns: own_ns(),
-        not_followed: attached
-            .skeleton
-            .maps
-            .bss_data
-            .as_deref()
-            .map_or(0, |bss| bss.control.not_followed),
+        not_followed: control(|control| control.not_followed),
         stack: attached.stack.as_ref().map(|attached| stack::read(attached, epoch)),
         groups: attached
             .groups
             .as_ref()
-            .map(|attached| groups::read(attached, plan, epoch)),
+            .map(|attached| groups::read(attached, plan, control(|control| control.groups_taken), epoch)),
         neighbours: neighbours::read(attached),
         disks: None,
         under_way: None,

@@ -20,8 +20,8 @@ use crate::probe::plan::Plan;
 use crate::sys::clock::since_boot_ns;
 use crate::sys::counters::Counters;
 
-/// Reads all of them; see [`super::read`] for `epoch`.
-pub fn read(groups: &AttachedGroups, plan: &Plan, epoch: u64) -> GroupsCounters {
+/// Reads all of them. `taken`: how many numbers of groups the programs have taken; see [`super::read`] for `epoch`.
+pub fn read(groups: &AttachedGroups, plan: &Plan, taken: u64, epoch: u64) -> GroupsCounters {
     let mut read = match &groups.counters {
         GroupCounters::Ops { cells, keys } => GroupsCounters {
             ops: read_ops(cells, keys, plan.counters(), epoch),
@@ -36,7 +36,7 @@ pub fn read(groups: &AttachedGroups, plan: &Plan, epoch: u64) -> GroupsCounters 
                 (group, stack.clone())
             };
             GroupsCounters {
-                stacks: known(groups).map(of_group).collect(),
+                stacks: known(groups, taken).map(of_group).collect(),
                 ..GroupsCounters::default()
             }
         }
@@ -150,11 +150,12 @@ fn read_stack(
     }
 }
 
-/// Numbers of the existing groups, including the two without an owner.
-fn known(groups: &AttachedGroups) -> impl Iterator<Item = u32> {
+/// Numbers of the existing groups, including the two without an owner. `taken`: as above; numbers beyond have no group.
+fn known(groups: &AttachedGroups, taken: u64) -> impl Iterator<Item = u32> {
     const IS_KNOWN: usize = offset_of!(types::group, is_known) / size_of::<u64>();
-    let all = 0..groups.groups.len() as u32;
-    all.filter(|&group| group < GROUP_FIRST || groups.groups.word(group as usize, IS_KNOWN) == Some(1))
+    let room = groups.groups.len() as u32;
+    let end = u32::try_from(taken).map_or(room, |taken| room.min(taken.saturating_add(GROUP_FIRST)));
+    (0..end).filter(|&group| group < GROUP_FIRST || groups.groups.word(group as usize, IS_KNOWN) == Some(1))
 }
 
 /// The name of a group, from its record and from other sources.
