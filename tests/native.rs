@@ -675,7 +675,9 @@ fn a_command_is_counted_exactly() {
 /// The kernel says which number it has outside.
 #[test]
 fn a_process_is_found_from_inside_a_pid_namespace() {
-    let script = "sleep 100 & exec \"$0\" -T syscall -S -p $! --duration 100ms";
+    // The child has its name once it has become sleep.
+    let script = "sleep 100 & n=0; until grep -qs sleep /proc/$!/comm || [ $n = 1000 ]; do n=$((n + 1)); done; \
+                  exec \"$0\" -T syscall -S -p $! --duration 100ms";
     // In a chroot, `/` is no mount that could be made private, but /proc is one.
     let here = ["unshare", "--propagation", "unchanged"];
     let mut inside = Command::new(here[0]);
