@@ -227,12 +227,9 @@ impl Btf<'_> {
     #[must_use]
     pub fn scan(&self, wanted: &BTreeSet<&str>) -> Scan {
         let mut scan = Scan::default();
-        for (id, kind) in self.image.own_types() {
+        for (id, kind, name) in self.image.wanted_types() {
             match kind.kind() {
                 KIND_FUNC => {
-                    let Some(name) = self.image.known(kind.name) else {
-                        continue;
-                    };
                     scan.has_static |= name == STATIC_FUNCTION;
                     scan.per_cpu_values |= name == PER_CPU_VALUES;
                     scan.lockless_memory |= name == LOCKLESS_MEMORY;
@@ -250,9 +247,7 @@ impl Btf<'_> {
                     }
                 }
                 KIND_STRUCT | KIND_ENUM | KIND_TYPEDEF if self.module.is_none() => {
-                    if let Some(name) = self.image.known(kind.name) {
-                        self.scan_type(name, id, &kind, &mut scan);
-                    }
+                    self.scan_type(name, id, &kind, &mut scan);
                 }
                 _ => {}
             }

@@ -26,15 +26,12 @@ impl Btf<'_> {
             order: Vec::new(),
             pointer: None,
         };
-        for (id, kind) in image.own_types() {
+        for (id, kind, name) in image.wanted_types() {
             let is_whole = matches!(
                 kind.kind(),
                 KIND_STRUCT | sys::BTF_KIND_UNION | KIND_ENUM | sys::BTF_KIND_ENUM64 | KIND_TYPEDEF
             );
-            if is_whole
-                && let Some(name) = image.known(kind.name)
-                && names.contains(essential(name))
-            {
+            if is_whole && names.contains(essential(name)) {
                 excerpt.number_of(id);
             }
         }
@@ -204,7 +201,7 @@ mod tests {
     }
 
     fn named<'a>(btf: &'a Btf<'_>, name: &str) -> Option<Type<'a>> {
-        let mut all = btf.image.own_types().map(|(_, kind)| kind);
+        let mut all = (1..).map_while(|id| btf.image.type_at(id));
         all.find(|kind| btf.image.string(kind.name) == name)
     }
 

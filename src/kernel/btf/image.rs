@@ -203,15 +203,21 @@ impl<'base> Image<'base> {
         })
     }
 
-    /// Its own types with their numbers, without the base's.
-    pub(super) fn own_types(&self) -> impl Iterator<Item = (u32, Type<'_>)> {
-        let mut offset = 0;
-        let types = std::iter::from_fn(move || {
-            let kind = self.type_from(offset)?;
-            offset += TYPE_SIZE + kind.more.len();
-            Some(kind)
-        });
-        (self.first_id..).zip(types)
+    /// Its own types that have one of the wanted names, without the base's: each with its number and name. Of a hundred
+    /// thousand only the first words are looked at.
+    pub(super) fn wanted_types(&self) -> impl Iterator<Item = (u32, Type<'_>, &str)> {
+        let mut next = (self.first_id, 0);
+        std::iter::from_fn(move || {
+            loop {
+                let (id, offset) = next;
+                let name = word_at(&self.types, offset)?;
+                let more = size_of_more(word_at(&self.types, offset + 4)?)?;
+                next = (id + 1, offset + TYPE_SIZE + more);
+                if let Some(name) = self.known(name) {
+                    return Some((id, self.type_from(offset)?, name));
+                }
+            }
+        })
     }
 
     /// The name at this offset, if it is one of the wanted ones.
