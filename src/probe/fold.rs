@@ -145,10 +145,8 @@ fn each_function(
     starts.extend(calls.iter().map(|&(_, callee)| callee));
     let starts: Vec<usize> = starts.into_iter().collect();
     let end_of = |number: usize| starts.get(number + 1).copied().unwrap_or(program.len());
-    // The first one is the main function, which has no caller.
-    let callees = 1..starts.len();
-    let taken = callees.map(|number| arguments(program.get(starts[number]..end_of(number))?));
-    let taken: Vec<u8> = taken.collect::<Option<_>>()?;
+    // How many arguments each takes, for those that are asked about: many are called only by others that are not kept.
+    let mut taken: Vec<Option<u8>> = vec![None; starts.len()];
     // Only functions that are still called are kept.
     let mut functions: Vec<Option<Vec<bpf_insn>>> = vec![None; starts.len()];
     let mut open = vec![0];
@@ -160,10 +158,14 @@ fn each_function(
         let mut function = program.get(range.clone())?.to_vec();
         // Until the end, `imm` of a call is the number of its function, and `off` is how many arguments that takes.
         for (index, callee) in calls.iter().filter(|(index, _)| range.contains(index)) {
-            let callee = starts.binary_search(callee).ok()?;
+            // The first one is the main function, which has no caller.
+            let callee = starts.binary_search(callee).ok().filter(|&callee| callee > 0)?;
+            if taken[callee].is_none() {
+                taken[callee] = Some(arguments(program.get(starts[callee]..end_of(callee))?)?);
+            }
             let call = &mut function[index - range.start];
             call.imm = callee as i32;
-            call.off = taken.get(callee.checked_sub(1)?).copied()?.into();
+            call.off = taken[callee]?.into();
         }
         let function = transform(range, &function)?;
         open.extend(function.iter().filter(|it| is_own_call(it)).map(|it| it.imm as usize));
