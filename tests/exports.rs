@@ -2,7 +2,6 @@
 //! tests/lib/requirements.sh, and the packages of tests/exports/requirements.txt).
 
 #[path = "exports/outside.rs"]
-#[allow(dead_code, reason = "shared with the tests that record")]
 mod outside;
 #[allow(dead_code, reason = "shared with the tests of reports made by hand")]
 mod scenes;

@@ -17,19 +17,18 @@ use iostackbreakdown::model::record::{Kind, Lost, Records, Request, Sleep};
 use iostackbreakdown::recording::Recording;
 use serde_json::{Value, json};
 
-use self::outside::{python, record_all, run};
+use self::outside::{python, run};
 
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 
 fn record(folder: &Path) {
     let workload = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exports/workload");
     let recording = ["record", "-q", "-T", "syscall,blk", "-o", "x.iosb", "--"];
-    record_all(|| {
-        let _ = fs::remove_dir_all(folder);
-        fs::create_dir_all(folder).unwrap();
-        let words = [&[TOOL], &recording[..], &[workload.to_str().unwrap()]].concat();
-        run(folder, &words).1
-    });
+    let (_, said) = run(
+        folder,
+        &[&[TOOL], &recording[..], &[workload.to_str().unwrap()]].concat(),
+    );
+    assert!(!said.contains("INCOMPLETE"), "{said}");
 }
 
 /// What a report has of each op of requests.

@@ -29,17 +29,3 @@ pub fn run(folder: &Path, words: &[&str]) -> (String, String) {
     assert!(done.status.success(), "{words:?}: {}\n{out}\n{err}", done.status);
     (out, err)
 }
-
-/// Records until nothing is lost, at most five times. `record` returns what the tool printed. A kernel may run no program
-/// while certain tasks are current (measured: a sandbox with 6.18, threads of process 1), and an interrupt that ends a
-/// request may find such a task; the request is lost then.
-pub fn record_all(mut record: impl FnMut() -> String) {
-    let mut said = String::new();
-    for _ in 0..5 {
-        said = record();
-        if !said.contains("INCOMPLETE") {
-            return;
-        }
-    }
-    panic!("{said}");
-}
