@@ -41,25 +41,14 @@ static __u64 bpf_get_current_pid_tgid(void)
 	return 0;
 }
 
-static void *find_in_map(const void *map, const void *key);
-static int update_map(const void *map, const __u64 *address, const void *state);
-static int delete_from_map(const void *map, const __u64 *address);
-#define bpf_map_lookup_elem(map, key) find_in_map(map, key)
-#define bpf_map_update_elem(map, key, state, flags) update_map(map, key, state)
-#define bpf_map_delete_elem(map, key) delete_from_map(map, key)
+#include "maps.h"
 
 /* Types and fields are those of new kernels. */
 #define bpf_core_field_exists(field) (strstr(#field, "___") == NULL)
 #define bpf_core_type_exists(type) false
 #define bpf_core_enum_value(type, name) name
-#define READ_1(from, field) ((from)->field)
-#define READ_2(from, field, of_it) ((from)->field->of_it)
-#define READ_OF(a, b, c, name, ...) name
-#define BPF_CORE_READ(...) READ_OF(__VA_ARGS__, READ_2, READ_1)(__VA_ARGS__)
-#define READ(direct, from, field) ((void)(direct), (from)->field)
 #define PROBED(from, field) ((from)->field)
 #define TYPE_OF(pointer) 0
-#define TYPED(pointer) (pointer)
 #define CONTEXT_WORD(ctx, n) (((__u64 *)(ctx))[n])
 #define PT_REGS_PARM1(ctx) CONTEXT_WORD(ctx, 0)
 #define PT_REGS_PARM2(ctx) CONTEXT_WORD(ctx, 1)

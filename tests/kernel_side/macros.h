@@ -13,6 +13,13 @@
 #define SEC(name)
 #define __uint(name, value) int (*name)[value]
 #define __type(name, value) __typeof__(value) *name
+/* Fields of the kernel's structures, which are the program's own here. */
+#define READ_1(from, field) ((from)->field)
+#define READ_2(from, field, of_it) ((from)->field->of_it)
+#define READ_OF(a, b, c, name, ...) name
+#define BPF_CORE_READ(...) READ_OF(__VA_ARGS__, READ_2, READ_1)(__VA_ARGS__)
+#define READ(typed, from, field) ((void)(typed), (from)->field)
+#define TYPED(pointer) (pointer)
 #ifndef __VMLINUX_H__
 enum { BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_F_MMAPABLE };
 #endif

@@ -49,12 +49,6 @@ struct bio {
 static bool is_info;
 
 #define bpf_core_field_exists(field) (is_info == !strcmp(#field, "named->compound_info"))
-#define READ_1(from, field) ((from)->field)
-#define READ_2(from, field, of_it) ((from)->field->of_it)
-#define READ_OF(a, b, c, name, ...) name
-#define BPF_CORE_READ(...) READ_OF(__VA_ARGS__, READ_2, READ_1)(__VA_ARGS__)
-#define READ(typed, from, field) ((void)(typed), (from)->field)
-#define TYPED(pointer) (pointer)
 #define lower_half(pointer) ((__u32)(unsigned long)(pointer))
 /* Here addresses are those of a program. */
 #define may_be_kernels(address) ((address) != NULL)
