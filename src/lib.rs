@@ -2,8 +2,8 @@
 //!
 //! Data goes one way: command line ([`args`]) → operations to measure ([`catalog`]) → what the kernel offers
 //! ([`kernel`]) → plan and attach ([`probe`]) → snapshots of counters ([`source`]) → report ([`analyse`], pure) → text,
-//! JSON ([`view`]). [`model`] holds the data passed along, owned and without I/O. [`run`] drives all of it. Only
-//! [`kernel`], [`source`] and [`probe::attach`] touch the machine.
+//! JSON ([`view`]). [`model`] holds the data passed along, owned and without I/O. [`run`] drives all of it.
+//! `tests/rooms.rs` lists the modules that never touch the machine.
 
 // `eprintln!` panics if standard error cannot be written; `say!` does not.
 #![deny(clippy::print_stderr)]

@@ -269,7 +269,8 @@ pub struct Record {
     /// How names of files are written: full, hash (each component of a path as a hash of 8 digits) or none (numbers only)
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Names::Full)]
     pub names: Names,
-    /// Also split the counters by process, file, disk or cgroup
+    /// Also split the counters by process, file, disk, cgroup, unit, pod or container. `report` splits by thread, comm, fd
+    /// and user without it
     #[arg(long, value_name = "WHAT", value_enum)]
     pub by: Option<By>,
     /// With --by: reports have this many groups, the largest first
@@ -355,7 +356,7 @@ pub struct Report {
     /// what takes longer is marked
     #[arg(long, conflicts_with_all = ["json", "folded", "oneline", "export_json", "html", "svg", "output", "lost", "access", "seeks", "interval"])]
     pub live: bool,
-    /// Print a report for every INTERVAL of whole seconds
+    /// Print a report for every INTERVAL, rounded up to whole seconds
     #[arg(value_name = "INTERVAL", value_parser = time_span)]
     pub interval: Option<Duration>,
     /// Stop after COUNT reports

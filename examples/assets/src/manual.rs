@@ -380,6 +380,11 @@ const ENVIRONMENT: &[Part] = &[
     ),
     Item("TZ", "the time zone of the times in reports"),
     Item("PATH", "where COMMAND is searched for"),
+    Item("NO_COLOR", "if it is set, there are no colours unless --color says so"),
+    Item(
+        "TERM",
+        "if it is dumb, there are no colours and no progress lines, and no --live",
+    ),
     Text(
         "For a binary with file capabilities, the C library removes TMPDIR, LD_* and others from the environment. --check still finds \
          TMPDIR, and COMMAND gets all of them, unless --user names another user.",
@@ -418,7 +423,10 @@ const STATUSES: &[Part] = &[
         "could not measure, compare or read a recording, or a recording ended early because it could not be written; one line on standard error says why, and what to do. With --check: a layer counted nothing, or the kernel refused a probe",
     ),
     Item("2", "wrong usage"),
-    Item("3", "report --limit: a limit is broken"),
+    Item(
+        "3",
+        "report --limit: a limit is broken; replay --strict: something differs from the recording",
+    ),
     Item(
         "4",
         "record --ring: nothing was written, since no --until happened and no SIGUSR1 came",
@@ -495,6 +503,11 @@ fn verbs(command: &clap::Command) -> Roff {
         roff.text([bold(verb.get_name())]);
         roff.text([roman(verb.get_about().map(ToString::to_string).unwrap_or_default())]);
     }
+    roff.control("PP", []);
+    roff.text([
+        bold("IOStackBreakdown help VERB"),
+        roman(" explains the options of a verb."),
+    ]);
     roff
 }
 
