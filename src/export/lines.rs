@@ -207,9 +207,9 @@ impl Lines {
             size: bytes(request.bytes),
             took: time_each(request.ended_ns.saturating_sub(begin_ns)),
             how: how.join(", "),
-            file: request
-                .inode
-                .map_or_else(String::new, |inode| names.path_of_inode(inode).to_owned()),
+            file: request.inode.map_or_else(String::new, |inode| {
+                names.path_of_inode(inode, request.begin_ns()).to_owned()
+            }),
             ..Cells::default()
         }
     }

@@ -17,8 +17,8 @@ pub struct Names {
     /// The first parent of each process.
     parents: HashMap<u32, u32>,
     files: HashMap<FileNumber, FileName>,
-    /// The first path of each inode.
-    inodes: HashMap<Inode, Rc<str>>,
+    /// The generation of each inode from a moment on, and its first path: the number of a deleted file is used again.
+    inodes: HashMap<Inode, OverTime<(u32, Rc<str>)>>,
     /// Equal texts are stored once: the same path is opened again and again.
     texts: HashSet<Rc<str>>,
     /// Goes up as definitions are added, if old ones are forgotten ([`Names::forget`]).
@@ -53,6 +53,7 @@ pub struct FileName {
     /// The path is whole, from the root.
     pub is_whole: bool,
     pub inode: Option<Inode>,
+    pub generation: u32,
     pub mode: u32,
     pub size: u64,
     pub flags: u32,
@@ -94,15 +95,18 @@ impl Names {
         let is_whole = file.path.as_ref().is_some_and(|path| path.kind == PathKind::Whole);
         let path = self.text(&path);
         if let Some(inode) = file.inode.filter(|_| file.path.is_some()) {
-            self.inodes.entry(inode).or_insert_with(|| Rc::clone(&path));
+            let known = self.inodes.entry(inode).or_default();
+            known.learn(file.at_ns, (file.generation, Rc::clone(&path)), |(a, _), (b, _)| a == b);
         }
         self.learned += 1;
+        self.latest_ns = self.latest_ns.max(file.at_ns);
         let used = self.generation;
         let name = self.files.entry(file.number).or_insert_with(|| FileName {
             used,
             path: path.clone(),
             is_whole,
             inode: file.inode,
+            generation: file.generation,
             mode: file.mode,
             size: file.size,
             flags: file.flags,
@@ -153,6 +157,9 @@ impl Names {
             .for_each(|thread| thread.names.forget_before(before_ns));
         let inodes: HashSet<Inode> = self.files.values().filter_map(|file| file.inode).collect();
         self.inodes.retain(|inode, _| inodes.contains(inode));
+        self.inodes
+            .values_mut()
+            .for_each(|known| known.forget_before(before_ns));
         self.parents.retain(|pid, _| self.threads.contains_key(pid));
         self.texts.retain(|text| Rc::strong_count(text) > 1);
     }
@@ -199,10 +206,20 @@ impl Names {
         parents.take(MOST_PARENTS).any(|pid| from.contains(&pid))
     }
 
-    /// The path of a file by its inode; empty: unknown.
+    /// The path of the file that has this inode at that moment; empty: unknown.
     #[must_use]
-    pub fn path_of_inode(&self, inode: Inode) -> &str {
-        self.inodes.get(&inode).map_or("", |path| path)
+    pub fn path_of_inode(&self, inode: Inode, at_ns: u64) -> &str {
+        self.inode_at(inode, at_ns).map_or("", |(_, path)| path)
+    }
+
+    /// The generation of an inode at that moment; `None`: unknown.
+    #[must_use]
+    pub fn generation_at(&self, inode: Inode, at_ns: u64) -> Option<u32> {
+        self.inode_at(inode, at_ns).map(|(generation, _)| *generation)
+    }
+
+    fn inode_at(&self, inode: Inode, at_ns: u64) -> Option<&(u32, Rc<str>)> {
+        self.inodes.get(&inode)?.at(at_ns)
     }
 
     /// The path of an open file; empty: unknown.
@@ -244,6 +261,33 @@ mod tests {
             Some(2),
             "definitions are repeated in each segment"
         );
+    }
+
+    #[test]
+    fn a_new_file_may_have_the_inode_number_of_a_deleted_one() {
+        let inode = Inode {
+            number: 7,
+            major: 8,
+            minor: 1,
+        };
+        let mut names = Names::default();
+        for (number, path) in [(1, "/journal"), (2, "/big"), (3, "/linked")] {
+            names.file(&OpenFile {
+                number,
+                at_ns: u64::from(number) * 100,
+                inode: Some(inode),
+                generation: number.min(2),
+                path: Some(CallPath {
+                    kind: PathKind::Whole,
+                    text: path.to_owned(),
+                }),
+                ..OpenFile::default()
+            });
+        }
+        let at = |ns| (names.path_of_inode(inode, ns), names.generation_at(inode, ns));
+        assert_eq!(at(199), ("/journal", Some(1)));
+        assert_eq!(at(200), ("/big", Some(2)));
+        assert_eq!(at(999), ("/big", Some(2)), "a link is the same file");
     }
 
     #[test]

@@ -85,10 +85,7 @@ impl Record {
     pub fn begin_ns(&self) -> u64 {
         match self {
             Self::Call(call) => call.begin_ns,
-            Self::Request(request) => {
-                let first = request.submitted_ns.or(request.started_ns).or(request.issued_ns);
-                first.unwrap_or(request.ended_ns).min(request.ended_ns)
-            }
+            Self::Request(request) => request.begin_ns(),
             Self::Sleep(sleep) => sleep.out_ns,
             Self::Async(call) => call.begin_ns,
             Self::Fault(fault) => fault.begin_ns,

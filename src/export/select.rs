@@ -14,8 +14,10 @@ use crate::model::selection::Selection;
 #[derive(Debug)]
 pub struct Resolved {
     selection: Selection,
-    /// The inodes of the selected paths.
+    /// Selected files, whatever their paths.
     inodes: HashSet<Inode>,
+    /// The inodes of the selected paths, with their generations.
+    files: HashSet<(Inode, u32)>,
     /// Open files without an inode, likewise.
     numbers: HashSet<FileNumber>,
 }
@@ -37,6 +39,7 @@ impl Resolved {
         Self {
             selection: selection.clone(),
             inodes: inodes.into_iter().collect(),
+            files: HashSet::new(),
             numbers: HashSet::new(),
         }
     }
@@ -51,7 +54,7 @@ impl Resolved {
     pub fn learn(&mut self, number: FileNumber, file: &FileName) {
         if self.selection.is_by_file() && self.selection.has_path(&file.path) {
             match file.inode {
-                Some(inode) => self.inodes.insert(inode),
+                Some(inode) => self.files.insert((inode, file.generation)),
                 None => self.numbers.insert(number),
             };
         }
@@ -96,19 +99,25 @@ impl Resolved {
     }
 
     fn is_on_file(&self, record: &Record, names: &Names) -> bool {
+        let has_inode = |inode: Option<Inode>, generation: Option<u32>| {
+            let is_of_path = |inode| generation.is_some_and(|generation| self.files.contains(&(inode, generation)));
+            inode.is_some_and(|inode| self.inodes.contains(&inode) || is_of_path(inode))
+        };
         let has_number = |number: FileNumber| {
             number != 0
                 && (self.numbers.contains(&number)
                     || names
                         .file_of(number)
-                        .and_then(|file| file.inode)
-                        .is_some_and(|inode| self.inodes.contains(&inode)))
+                        .is_some_and(|file| has_inode(file.inode, Some(file.generation))))
         };
         match record {
             Record::Call(call) => call.files.into_iter().any(has_number),
             Record::Async(call) => has_number(call.file),
             Record::Fault(fault) => has_number(fault.file),
-            Record::Request(request) => request.inode.is_some_and(|inode| self.inodes.contains(&inode)),
+            Record::Request(request) => {
+                let generation = |inode| names.generation_at(inode, request.begin_ns());
+                has_inode(request.inode, request.inode.and_then(generation))
+            }
             _ => false,
         }
     }

@@ -201,6 +201,15 @@ pub struct Request {
     pub cpu: u16,
 }
 
+impl Request {
+    /// When it was submitted, or else the first moment that is known of it; not after its end.
+    #[must_use]
+    pub fn begin_ns(&self) -> u64 {
+        let first = self.submitted_ns.or(self.started_ns).or(self.issued_ns);
+        first.unwrap_or(self.ended_ns).min(self.ended_ns)
+    }
+}
+
 /// A time off the CPU inside a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sleep {

@@ -179,7 +179,7 @@ impl Access {
             return;
         };
         let one = One {
-            file: Some(self.index(key)),
+            file: Some(self.index(names.counted_as(key))),
             by: accessed.by,
             level: AccessLevel::Vfs,
             is_write: accessed.is_write,
@@ -202,9 +202,10 @@ impl Access {
         if !is_selected {
             return;
         }
-        let begin_ns = request.submitted_ns.or(request.started_ns).or(request.issued_ns);
         let one = One {
-            file: request.inode.map(|inode| self.index(inode.into())),
+            file: names
+                .key_of_request(request)
+                .map(|key| self.index(names.counted_as(key))),
             by: Submitter::of_request(request),
             level: AccessLevel::Blk,
             is_write,
@@ -213,7 +214,7 @@ impl Access {
             direct_until: None,
             is_selected: true,
         };
-        self.push(begin_ns.unwrap_or(request.ended_ns), RANK_REQUEST, one, names);
+        self.push(request.begin_ns(), RANK_REQUEST, one, names);
     }
 
     /// The index of a file.

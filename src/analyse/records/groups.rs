@@ -48,7 +48,7 @@ impl GroupKey {
                 pid: call.pid,
             },
             By::Comm => thread().map_or(Self::None, |thread| Self::Comm(Rc::clone(&thread.comm))),
-            By::File => file().map_or(Self::None, Self::File),
+            By::File => file().map_or(Self::None, |key| Self::File(names.counted_as(key))),
             By::Disk => file()
                 .and_then(FileKey::device)
                 .map_or(Self::None, |device| Self::Disk(names.whole_disk(device))),
@@ -70,10 +70,11 @@ impl GroupKey {
     /// The group of a request: that of the thread that submitted it.
     #[must_use]
     pub fn of_request(by: By, request: &Request, names: &Names) -> Self {
-        let at_ns = request.submitted_ns.or(request.issued_ns).unwrap_or(request.ended_ns);
-        let thread = || names.thread_at(request.tid, at_ns);
+        let thread = || names.thread_at(request.tid, request.begin_ns());
         match by {
-            By::File => request.inode.map_or(Self::None, |inode| Self::File(inode.into())),
+            By::File => names
+                .key_of_request(request)
+                .map_or(Self::None, |key| Self::File(names.counted_as(key))),
             By::Disk => Self::Disk(names.whole_disk(request.disk)),
             // It is submitted by a thread, whatever descriptor its file has.
             By::Fd => Self::None,

@@ -128,7 +128,7 @@ impl Fold {
     pub fn take(&mut self, records: &Records, names: &Names, rules: &Rules) {
         self.limits.resize(rules.limits.len(), [0, 0]);
         for call in &records.calls {
-            let key = names.key(call.files[0]);
+            let key = names.key(call.files[0]).map(|key| names.counted_as(key));
             if let Some(ns) = call.duration_ns().filter(|_| names.selects_call(call)) {
                 self.call(call, ns, key, rules);
             }

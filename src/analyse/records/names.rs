@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::quick::QuickMap;
 use crate::model::over_time::OverTime;
-use crate::model::record::{Call, FileNumber, Records, Request, Thread};
+use crate::model::record::{Call, FileNumber, OpenFile, Records, Request, Thread};
 use crate::model::recording::Meta;
 use crate::model::report::records::{DiskName, FileName, ProcessName};
 use crate::model::report::slow::{CallPath, Inode, PathKind};
@@ -20,7 +20,13 @@ const MOST_PARENTS: usize = 64;
 #[derive(Debug, Default)]
 pub struct Names {
     files: QuickMap<FileNumber, FileKey>,
-    paths: HashMap<FileKey, CallPath>,
+    paths: HashMap<FileKey, Rc<CallPath>>,
+    /// The generation of each inode from a moment on: requests only have its number, which is used again.
+    generations: HashMap<Inode, OverTime<u32>>,
+    /// The first file of each path, on each device.
+    first_of_path: HashMap<([u32; 2], Rc<CallPath>), FileKey>,
+    /// The file as which another one with its path is counted.
+    counted_as: QuickMap<FileKey, FileKey>,
     processes: HashMap<u32, Process>,
     threads: QuickMap<u32, OverTime<ThreadName>>,
     disks: HashMap<[u32; 2], (String, Option<u64>)>,
@@ -31,33 +37,30 @@ pub struct Names {
     /// Paths of control groups, by the kernel's numbers.
     cgroups: HashMap<u64, String>,
     selection: Selection,
-    /// The selected files, under each of their numbers.
+    /// The selected files.
     selected: HashSet<FileKey>,
 }
 
-/// What makes two open files one file: the inode, if it is known.
+/// What makes two open files one file: the inode, if it is known. File systems use the number of a deleted one again, with
+/// another generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileKey {
-    Inode { major: u32, minor: u32, number: u64 },
+    Inode { inode: Inode, generation: u32 },
     Open(FileNumber),
 }
 
-impl From<Inode> for FileKey {
-    fn from(inode: Inode) -> Self {
-        Self::Inode {
-            major: inode.major,
-            minor: inode.minor,
-            number: inode.number,
-        }
-    }
-}
-
 impl FileKey {
+    fn of(file: &OpenFile) -> Self {
+        let generation = file.generation;
+        file.inode
+            .map_or(Self::Open(file.number), |inode| Self::Inode { inode, generation })
+    }
+
     /// The device of its file system, as major and minor number.
     #[must_use]
     pub fn device(self) -> Option<[u32; 2]> {
         match self {
-            Self::Inode { major, minor, .. } => Some([major, minor]),
+            Self::Inode { inode, .. } => Some([inode.major, inode.minor]),
             Self::Open(_) => None,
         }
     }
@@ -144,20 +147,19 @@ impl Names {
     /// Whether a request is selected.
     #[must_use]
     pub fn selects_request(&self, request: &Request) -> bool {
-        self.selects_request_on_any_file(request) && self.selects_file(request.inode.map(FileKey::from))
+        self.selects_request_on_any_file(request) && self.selects_file(self.key_of_request(request))
     }
 
     /// The same, whatever file it is on.
     #[must_use]
     pub fn selects_request_on_any_file(&self, request: &Request) -> bool {
-        let at_ns = request.submitted_ns.or(request.issued_ns).unwrap_or(request.ended_ns);
-        self.selects_thread(self.process_of(request), request.tid, at_ns) && self.selects_disk(request)
+        self.selects_thread(self.process_of(request), request.tid, request.begin_ns()) && self.selects_disk(request)
     }
 
     /// Whether a request is selected, whatever thread submitted it.
     #[must_use]
     pub fn selects_request_of_any(&self, request: &Request) -> bool {
-        self.selects_disk(request) && self.selects_file(request.inode.map(FileKey::from))
+        self.selects_disk(request) && self.selects_file(self.key_of_request(request))
     }
 
     /// Whether the disk or partition of a request is selected.
@@ -225,11 +227,17 @@ impl Names {
     /// Adds the definitions among these records. The records may use them.
     pub fn learn(&mut self, records: &Records) {
         for file in &records.files {
-            let key = file.inode.map_or(FileKey::Open(file.number), FileKey::from);
+            let key = FileKey::of(file);
             self.files.insert(file.number, key);
+            if let FileKey::Inode { inode, generation } = key {
+                let generations = self.generations.entry(inode).or_default();
+                generations.learn(file.at_ns, generation, u32::eq);
+            }
             if let Some(path) = &file.path {
-                // The first name stays: a later one is a hard link, or that of a new file with the same number.
-                self.paths.entry(key).or_insert_with(|| path.clone());
+                // The first name stays: a later one is a hard link, or it was renamed.
+                if !self.paths.contains_key(&key) {
+                    self.name_file(key, path);
+                }
                 if self.selection.is_by_file() && self.selection.has_path(&path.text) {
                     self.selected.insert(key);
                 }
@@ -243,6 +251,17 @@ impl Names {
         for thread in &records.threads {
             self.learn_thread(thread);
         }
+    }
+
+    fn name_file(&mut self, key: FileKey, path: &CallPath) {
+        let path = Rc::new(path.clone());
+        if let Some(device) = key.device().filter(|_| path.kind == PathKind::Whole) {
+            let first = *self.first_of_path.entry((device, Rc::clone(&path))).or_insert(key);
+            if first != key {
+                self.counted_as.insert(key, first);
+            }
+        }
+        self.paths.insert(key, path);
     }
 
     fn learn_thread(&mut self, thread: &Thread) {
@@ -297,14 +316,33 @@ impl Names {
         self.files.get(&file).copied()
     }
 
+    /// The file whose data a request carries; `None`: of none, or it is not known.
+    #[must_use]
+    pub fn key_of_request(&self, request: &Request) -> Option<FileKey> {
+        let inode = request.inode?;
+        let generations = self.generations.get(&inode);
+        let generation = generations.and_then(|generations| generations.at(request.begin_ns()));
+        Some(FileKey::Inode {
+            inode,
+            generation: generation.copied().unwrap_or_default(),
+        })
+    }
+
+    /// The file as which it is counted among files: those that were created one after the other under one path, such as a
+    /// journal, are one.
+    #[must_use]
+    pub fn counted_as(&self, key: FileKey) -> FileKey {
+        self.counted_as.get(&key).copied().unwrap_or(key)
+    }
+
     #[must_use]
     pub fn file(&self, key: FileKey) -> FileName {
         FileName {
             inode: match key {
-                FileKey::Inode { major, minor, number } => Some(Inode { number, major, minor }),
+                FileKey::Inode { inode, .. } => Some(inode),
                 FileKey::Open(_) => None,
             },
-            path: self.paths.get(&key).cloned(),
+            path: self.paths.get(&key).map(|path| CallPath::clone(path)),
         }
     }
 
@@ -317,7 +355,7 @@ impl Names {
                 kind: PathKind::Cut,
                 text: format!("…{}", path.text),
             },
-            _ => path.clone(),
+            _ => CallPath::clone(path),
         })
     }
 
@@ -397,6 +435,52 @@ mod tests {
         assert_eq!(names.file(key).path.unwrap().text, "/a");
         assert_eq!(names.key(3), Some(FileKey::Open(3)));
         assert_eq!(names.key(4), None);
+    }
+
+    #[test]
+    fn a_file_with_the_inode_number_of_a_deleted_one_is_another() {
+        use super::super::synthetic::request;
+        use crate::model::ids::Op;
+        let defined = |file: FileNumber, generation: u32, path: &str| OpenFile {
+            generation,
+            at_ns: u64::from(generation) * 100,
+            ..open_file(file, Some(7), path)
+        };
+        let mut names = Names::new(Selection {
+            files: vec!["/big".to_owned()],
+            ..Selection::default()
+        });
+        names.learn(&Records {
+            files: vec![
+                defined(1, 1, "/journal"),
+                defined(2, 2, "/big"),
+                defined(3, 3, "/journal"),
+            ],
+            ..Records::default()
+        });
+        let keys = [1, 2, 3].map(|file| names.key(file).unwrap());
+        let of_request = |at_ns: u64| Request {
+            inode: Some(Inode {
+                number: 7,
+                major: 8,
+                minor: 1,
+            }),
+            ..request(Op::Read, at_ns + 4, 0, 512)
+        };
+        for (at_ns, key) in [(0, keys[0]), (199, keys[0]), (200, keys[1]), (300, keys[2])] {
+            assert_eq!(names.key_of_request(&of_request(at_ns)), Some(key), "{at_ns}");
+            assert_eq!(
+                names.selects_request_of_any(&of_request(at_ns)),
+                key == keys[1],
+                "{at_ns}"
+            );
+        }
+        assert_eq!(
+            keys.map(|key| names.file(key).path.unwrap().text),
+            ["/journal", "/big", "/journal"]
+        );
+        // The journal is created for each commit.
+        assert_eq!(keys.map(|key| names.counted_as(key)), [keys[0], keys[1], keys[0]]);
     }
 
     #[test]

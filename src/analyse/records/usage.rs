@@ -39,8 +39,7 @@ impl Usage {
             self.see(call.begin_ns, call.end_ns.unwrap_or(call.begin_ns));
         }
         for request in &records.requests {
-            let first = request.submitted_ns.or(request.issued_ns).unwrap_or(request.ended_ns);
-            self.see(first, request.ended_ns);
+            self.see(request.begin_ns(), request.ended_ns);
             let Some(issued_ns) = request.issued_ns.filter(|_| names.selects_disk(request)) else {
                 continue;
             };

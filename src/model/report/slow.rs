@@ -42,7 +42,7 @@ pub struct SlowCall {
 
 objects! {
     /// A file by its number.
-    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
     pub struct Inode {
         pub number: u64,
         /// The device of the file system, which is not always the one that `stat` returns (btrfs).
@@ -60,7 +60,7 @@ pub struct SlowRow {
 }
 
 /// The name of a file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CallPath {
     pub kind: PathKind,
     pub text: String,
