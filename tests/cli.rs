@@ -3,17 +3,7 @@
 //! Where only tracepoints are allowed, `-T vfs` must say so; elsewhere it must measure. Both are checked here. Tests
 //! that need a kernel of their own are in `vm/checks/errors.rs`. Run it as root.
 
-#[allow(dead_code, reason = "shared with the guests, who need more of it")]
-#[path = "vm/guest/process.rs"]
-mod process;
-#[allow(
-    dead_code,
-    reason = "shared with the tests of reports made by hand, who need more of it"
-)]
-mod schema;
-#[allow(dead_code, reason = "shared with the tests of the schema")]
-#[path = "schema/validator.rs"]
-mod validator;
+mod here;
 
 use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -21,11 +11,11 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use here::process::{Output, Running, run, wait_for};
+use here::{TOOL, schema, validator};
 use iostackbreakdown::kernel::has_mounted;
 use nix::sys::signal::Signal;
-use process::{Output, Running, run, wait_for};
 
-const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 /// Far more than any of these tests needs; reaching it is a failure.
 const LIMIT: Duration = Duration::from_secs(60);
 const BANNER: &str = "Tracing ";

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use iostackbreakdown::budget::{CpuShare, Detached};
-use iostackbreakdown::model::histogram::{Histogram, STEPS, step_of};
+use iostackbreakdown::model::histogram::Histogram;
 use iostackbreakdown::model::ids::{Hook, Layer, Op, Row};
 use iostackbreakdown::model::report::group::By;
 use iostackbreakdown::model::report::neighbour::{Neighbour, Neighbours};
@@ -32,6 +32,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use schema::{QUANTILES, array, number, paths, paths_of_objects};
 use serde_json::{Value, json};
+use stacks::slots;
 use validator::{SCHEMA, strict, valid};
 
 /// Every kind of report, by name.
@@ -322,7 +323,10 @@ fn is_unused(element: &Value) -> bool {
 #[test]
 fn a_slow_call_is_one_line_that_the_schema_allows() {
     let whole = slow_call();
-    let bare = SlowCall::new(Op::Sync, jiff::Timestamp::UNIX_EPOCH);
+    let bare = SlowCall {
+        op: Op::Sync,
+        ..SlowCall::default()
+    };
     let failed = SlowCall {
         errno: Some(5),
         bytes: None,
@@ -1111,20 +1115,6 @@ fn never(op: Op) -> OpReport {
         bytes: Some(0),
         ..OpReport::new(op)
     }
-}
-
-/// Calls in these powers of two, spread as evenly as possible over their steps.
-fn slots(counts: &[(u32, u64)]) -> Histogram {
-    let mut steps = vec![0; STEPS];
-    for (slot, count) in counts {
-        let first = step_of(1 << slot);
-        let last = step_of((1 << (slot + 1)) - 1);
-        let wide = (last - first + 1) as u64;
-        for (calls, index) in steps[first..=last].iter_mut().zip(0..) {
-            *calls = count / wide + u64::from(index < count % wide);
-        }
-    }
-    Histogram::from_steps(steps)
 }
 
 fn report(layers: Vec<LayerReport>) -> Report {

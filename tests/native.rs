@@ -3,17 +3,7 @@
 //! Where tasks are preempted inside the kernel and only raw tracepoints are available, the kernel may skip some: then
 //! the tool must say so each time, and a run without losses must be exact.
 
-#[allow(dead_code, reason = "shared with the guests, who need more of it")]
-#[path = "vm/guest/process.rs"]
-mod process;
-#[allow(
-    dead_code,
-    reason = "shared with the tests of reports made by hand, who need more of it"
-)]
-mod schema;
-#[allow(dead_code, reason = "shared with the tests of the schema")]
-#[path = "schema/validator.rs"]
-mod validator;
+mod here;
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -27,11 +17,11 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use here::process::{Running, run, wait_for};
+use here::{TOOL, schema};
 use nix::sys::eventfd::EventFd;
 use nix::sys::signal::Signal;
-use process::{Running, run, wait_for};
 
-const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 const LIMIT: Duration = Duration::from_secs(60);
 /// The maximum number of runs until one loses nothing.
 const ATTEMPTS: u32 = 5;

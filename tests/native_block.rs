@@ -4,14 +4,7 @@
 //! Some kernels call no tracepoint while certain tasks run, nor in interrupts that arrive meanwhile. Then the tool must
 //! report each time what is missing and why, and a run without losses must be exact.
 
-#[allow(dead_code, reason = "shared with the guests, who need more of it")]
-#[path = "vm/guest/process.rs"]
-mod process;
-#[allow(dead_code, reason = "shared with the tests of every other report")]
-mod schema;
-#[allow(dead_code, reason = "shared with the tests of the schema")]
-#[path = "schema/validator.rs"]
-mod validator;
+mod here;
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::fs::{self, File, OpenOptions};
@@ -22,15 +15,15 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use here::process::{Running, wait_for};
+use here::{TOOL, schema};
 use iostackbreakdown::sys::perf::SwitchCounters;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{major, minor};
-use process::{Running, wait_for};
 use serde_json::Value;
 
-const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 const LIMIT: Duration = Duration::from_secs(60);
 const BLOCK: usize = 4096;
 const READS: u64 = 200;

@@ -1,13 +1,6 @@
 //! `--budget` on this machine, whatever it allows: system calls by tracepoints only. Run it as root.
 
-#[allow(dead_code, reason = "shared with the guests, who need more of it")]
-#[path = "vm/guest/process.rs"]
-mod process;
-#[allow(dead_code, reason = "shared with the tests of every other report")]
-mod schema;
-#[allow(dead_code, reason = "shared with the tests of the schema")]
-#[path = "schema/validator.rs"]
-mod validator;
+mod here;
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -16,11 +9,11 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use here::process::{Output, Running, run, wait_for};
+use here::{TOOL, schema};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
-use process::{Output, Running, wait_for};
 use serde_json::{Value, json};
 
-const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 const LIMIT: Duration = Duration::from_secs(60);
 /// A limit that any probe exceeds.
 const NEXT_TO_NOTHING: &str = "0.001";
@@ -178,7 +171,7 @@ fn a_command_goes_on_without_the_layer() {
         "-o",
         path.to_str().unwrap(),
     ]);
-    let output = process::run(tool.args(["--", "sh", "-c", &dd]), LIMIT).unwrap();
+    let output = run(tool.args(["--", "sh", "-c", &dd]), LIMIT).unwrap();
     fs::remove_file(&file).unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", output.stderr);
     assert!(output.stderr.contains("; detaching syscall at 1."), "{}", output.stderr);

@@ -3,14 +3,7 @@
 //! Where tasks are preempted inside the kernel, it may skip calls: a run without losses must be exact.
 
 mod chroot;
-#[allow(dead_code, reason = "shared with the guests, who need more of it")]
-#[path = "vm/guest/process.rs"]
-mod process;
-#[allow(dead_code, reason = "shared with the tests of every other report")]
-mod schema;
-#[allow(dead_code, reason = "shared with the tests of the schema")]
-#[path = "schema/validator.rs"]
-mod validator;
+mod here;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,10 +11,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use chroot::from_root;
-use process::run;
+use here::process::run;
+use here::{TOOL, schema};
 use serde_json::Value;
 
-const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 const LIMIT: Duration = Duration::from_secs(60);
 /// The maximum number of runs until one loses nothing.
 const ATTEMPTS: u32 = 5;

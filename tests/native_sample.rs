@@ -2,14 +2,7 @@
 //!
 //! `IOSB_SAMPLES` is the number of runs; `tests/run --long` makes 200.
 
-#[allow(dead_code, reason = "shared with the guests, who need more of it")]
-#[path = "vm/guest/process.rs"]
-mod process;
-#[allow(dead_code, reason = "shared with the tests of every other report")]
-mod schema;
-#[allow(dead_code, reason = "shared with the tests of the schema")]
-#[path = "schema/validator.rs"]
-mod validator;
+mod here;
 
 use std::collections::BTreeMap;
 use std::ffi::c_long;
@@ -20,10 +13,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use process::run;
+use here::process::run;
+use here::{TOOL, schema};
 use serde_json::Value;
 
-const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 const LIMIT: Duration = Duration::from_secs(60);
 /// The variable with the directory of the workload, which is this executable.
 const WORKLOAD: &str = "IOSB_SAMPLE_WORKLOAD";

@@ -3,14 +3,7 @@
 //! Where tasks are preempted inside the kernel, it may skip calls: a run without losses must be exact.
 
 mod chroot;
-#[allow(dead_code, reason = "shared with the guests, who need more of it")]
-#[path = "vm/guest/process.rs"]
-mod process;
-#[allow(dead_code, reason = "shared with the tests of every other report")]
-mod schema;
-#[allow(dead_code, reason = "shared with the tests of the schema")]
-#[path = "schema/validator.rs"]
-mod validator;
+mod here;
 
 use std::ffi::CString;
 use std::fs;
@@ -21,10 +14,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use chroot::from_root;
-use process::run;
+use here::process::run;
+use here::{TOOL, schema};
 use serde_json::{Value, json};
 
-const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 const LIMIT: Duration = Duration::from_secs(60);
 /// The maximum number of runs until one loses nothing.
 const ATTEMPTS: u32 = 5;
@@ -173,7 +166,7 @@ fn has_lost(report: &Value) -> bool {
 /// Even the shortest run has a report.
 #[test]
 fn a_run_may_end_before_its_first_check() {
-    let mut tool = Command::new(env!("CARGO_BIN_EXE_IOStackBreakdown"));
+    let mut tool = Command::new(TOOL);
     let output = tool
         .args(["-q", "--slower", "1s", "--duration", "1us"])
         .output()

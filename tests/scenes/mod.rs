@@ -21,6 +21,7 @@ use iostackbreakdown::model::report::{
     OpReport, Probe, Report, Runs, SetAside,
 };
 use iostackbreakdown::view::text::{TextOptions, Unit};
+use stacks::slots;
 
 pub const NANOSECONDS: TextOptions = TextOptions {
     unit: Unit::Nanoseconds,
@@ -631,20 +632,6 @@ fn never(op: Op) -> OpReport {
         bytes: Some(0),
         ..OpReport::new(op)
     }
-}
-
-/// A histogram of the given counts by power of two, each of which is distributed evenly over its steps.
-fn slots(counts: &[(u32, u64)]) -> Histogram {
-    let mut steps = vec![0; STEPS];
-    for (slot, count) in counts {
-        let first = if *slot == 0 { 0 } else { step_of(1 << slot) };
-        let last = step_of((1 << (slot + 1)) - 1);
-        let wide = (last - first + 1) as u64;
-        for (calls, index) in steps[first..=last].iter_mut().zip(0..) {
-            *calls = count / wide + u64::from(index < count % wide);
-        }
-    }
-    Histogram::from_steps(steps)
 }
 
 /// The histogram after limiting all times to this range, with one call moved to each of its ends.

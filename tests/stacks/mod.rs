@@ -10,6 +10,20 @@ use iostackbreakdown::model::report::stack::{
 
 const LAYERS: [Layer; 3] = [Layer::Syscall, Layer::Vfs, Layer::Ext4];
 
+/// A histogram of the given counts by power of two, each of which is distributed evenly over its steps.
+pub fn slots(counts: &[(u32, u64)]) -> Histogram {
+    let mut steps = vec![0; STEPS];
+    for (slot, count) in counts {
+        let first = if *slot == 0 { 0 } else { step_of(1 << slot) };
+        let last = step_of((1 << (slot + 1)) - 1);
+        let wide = (last - first + 1) as u64;
+        for (calls, index) in steps[first..=last].iter_mut().zip(0..) {
+            *calls = count / wide + u64::from(index < count % wide);
+        }
+    }
+    Histogram::from_steps(steps)
+}
+
 /// The calls of a family. `times`: times in nanoseconds with the number of calls; `rows`: the time of each row in
 /// nanoseconds; `reached`: the number of calls that reached each of [`LAYERS`].
 fn family(family: Family, times: &[(u64, u64)], rows: [u64; 10], reached: [u64; 3]) -> FamilyReport {
