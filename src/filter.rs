@@ -63,7 +63,8 @@ mod tests {
             pid,
             comm: comm.to_owned(),
             total_ns,
-            ..SlowCall::new(Op::Read, jiff::Timestamp::UNIX_EPOCH)
+            op: Op::Read,
+            ..SlowCall::default()
         }
     }
 

@@ -186,7 +186,9 @@ fn a_page_is_inert_and_has_its_data() {
         let call = SlowCall {
             comm: HOSTILE.to_owned(),
             total_ns: 5_000_000,
-            ..SlowCall::new(Op::Read, report.start)
+            op: Op::Read,
+            ended: report.start,
+            ..SlowCall::default()
         };
         let page = page(std::slice::from_ref(&report), &[call]);
         // The data, the columns, and the program.
@@ -350,7 +352,9 @@ fn hostile_names_run_nothing_in_a_browser() {
     report.subject = HOSTILE.to_owned();
     let call = SlowCall {
         comm: HOSTILE.to_owned(),
-        ..SlowCall::new(Op::Read, report.start)
+        op: Op::Read,
+        ended: report.start,
+        ..SlowCall::default()
     };
     let folder = Folder::new();
     let (dom, said) = browse(&folder.file("page.html", &page(&[report], &[call])), &["--dump-dom"]);

@@ -200,7 +200,7 @@ fn is_of(op: Op, of: Option<Limited>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ids::{Family, Origin};
+    use crate::model::ids::Family;
 
     const MS: u64 = 1_000_000;
 
@@ -221,15 +221,9 @@ mod tests {
         Request {
             disk: [8, 0],
             partition: [8, 1],
-            sector: 0,
             bytes: 4096,
             op: Op::Read,
-            flags: 0,
             is_sync: true,
-            is_meta: false,
-            is_readahead: false,
-            is_fua: false,
-            is_preflush: false,
             errno,
             submitted_ns: Some(100 * MS),
             started_ns: Some(101 * MS),
@@ -237,9 +231,7 @@ mod tests {
             ended_ns: 200 * MS,
             tid: 12,
             pid: 11,
-            origin: Origin::ALL[0],
-            inode: None,
-            cpu: 0,
+            ..Request::default()
         }
     }
 

@@ -127,13 +127,7 @@ fn request(op: Op, tid: u32, sector: u64, bytes: u64, times: [u64; 3]) -> Reques
         sector,
         bytes,
         op,
-        flags: 0,
         is_sync: op == Op::Read,
-        is_meta: false,
-        is_readahead: false,
-        is_fua: false,
-        is_preflush: false,
-        errno: 0,
         submitted_ns: Some(submitted),
         started_ns: Some(submitted),
         issued_ns: Some(issued),
@@ -147,6 +141,7 @@ fn request(op: Op, tid: u32, sector: u64, bytes: u64, times: [u64; 3]) -> Reques
             minor: 1,
         }),
         cpu: 1,
+        ..Request::default()
     }
 }
 
@@ -265,11 +260,8 @@ fn asynchronous(at: u64) -> AsyncCall {
         offset: Some(0),
         size: Some(4096),
         value: 4096,
-        context: 0,
-        flags: 0,
-        attempts: 0,
-        is_aio: false,
         is_direct: true,
+        ..AsyncCall::default()
     }
 }
 

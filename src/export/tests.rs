@@ -231,10 +231,6 @@ impl Output for Closed {
         self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::BrokenPipe)?;
         Ok(())
     }
-
-    fn finish(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[test]

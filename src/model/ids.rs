@@ -119,8 +119,10 @@ macro_rules! layers {
     ($($FileSystem:ident = $name:literal in $file:ident on $Lives:ident;)*) => {
         names! {
             /// A layer of the I/O stack, in the order of the stack.
+            #[derive(Default)]
             "layer" Layer {
                 Syscall = "syscall",
+                #[default]
                 Vfs = "vfs",
                 $($FileSystem = $name,)*
                 Blk = "blk",
@@ -171,7 +173,9 @@ names! {
 
 names! {
     /// The source of a request that no call waits for; `enum origin` of `bpf/abi.h`.
+    #[derive(Default)]
     "origin of requests" Origin {
+        #[default]
         Unknown = "unknown",
         Own = "own",
         Asynchronous = "asynchronous",
@@ -214,12 +218,6 @@ impl Hook {
     #[must_use]
     pub fn is_on_functions(self) -> bool {
         !matches!(self, Self::RawTracepoint | Self::Tracepoint)
-    }
-
-    /// Whether one program runs at both the entry and the return of a call.
-    #[must_use]
-    pub fn is_session(self) -> bool {
-        matches!(self, Self::Fsession | Self::Session)
     }
 
     /// Whether one link covers many functions.
@@ -347,6 +345,7 @@ names! {
 names! {
     /// An operation of a layer: a system call under its own name, or an operation of the kernel below it. Layers share
     /// the variants of equal names. Not every architecture and kernel has all of them.
+    #[derive(Default)]
     "operation" Op {
         Read = "read",
         Pread64 = "pread64",
@@ -466,6 +465,7 @@ names! {
         ZoneAppend = "zone_append",
         ZoneMgmt = "zone_mgmt",
         Driver = "driver",
+        #[default]
         Other = "other",
     }
 }

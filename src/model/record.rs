@@ -67,7 +67,7 @@ impl Records {
 pub type FileNumber = u32;
 
 /// A system call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
     pub tid: u32,
     pub pid: u32,
@@ -107,33 +107,6 @@ pub struct Call {
     pub number: u16,
 }
 
-impl Default for Call {
-    /// A call of which nothing is known.
-    fn default() -> Self {
-        Self {
-            tid: 0,
-            pid: 0,
-            begin_ns: 0,
-            end_ns: None,
-            cpus: [0; _],
-            op: Op::Other,
-            is_32bit: false,
-            value: 0,
-            offset: None,
-            size: None,
-            files: [0; _],
-            fd: None,
-            extra: 0,
-            arguments: None,
-            class: None,
-            is_direct: false,
-            rows: [0; _],
-            paths: None,
-            number: 0,
-        }
-    }
-}
-
 impl Call {
     /// Its duration; `None` while it is under way.
     #[must_use]
@@ -164,7 +137,7 @@ pub struct GivenPath {
 }
 
 /// A request of a disk, or a bio of a disk without requests.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// The whole disk, as major and minor number.
     pub disk: [u32; 2],
@@ -211,7 +184,7 @@ impl Request {
 }
 
 /// A time off the CPU inside a call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sleep {
     pub tid: u32,
     pub out_ns: u64,
@@ -228,7 +201,7 @@ pub struct Sleep {
 }
 
 /// An asynchronous request of io_uring or AIO, at its completion.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AsyncCall {
     pub pid: u32,
     /// The thread that submitted it.
@@ -263,7 +236,7 @@ impl AsyncCall {
 }
 
 /// A page fault on a mapped file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     pub tid: u32,
     pub pid: u32,
@@ -336,7 +309,7 @@ pub struct Thread {
 }
 
 /// Records of one kind that one CPU could not store.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost {
     pub cpu: u16,
     pub kind: Kind,
@@ -348,7 +321,7 @@ pub struct Lost {
 }
 
 /// A moment that is named: a trigger, or what a user marked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
     pub at_ns: u64,
     pub text: String,
@@ -356,7 +329,9 @@ pub struct Mark {
 
 super::ids::names! {
     /// A kind of record.
+    #[derive(Default)]
     "kind of record" Kind {
+        #[default]
         Call = "calls",
         Request = "requests",
         Sleep = "sleeps",

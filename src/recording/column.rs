@@ -19,7 +19,7 @@ pub struct Dictionaries(Vec<Option<ArrayRef>>);
 
 impl Dictionaries {
     pub fn of<R: Table>() -> Self {
-        let words = R::columns().iter().map(|column| match column.kind {
+        let words = R::COLUMNS.iter().map(|column| match column.kind {
             Type::Word(words) => Some(Arc::new(StringArray::from(words())) as ArrayRef),
             _ => None,
         });
@@ -37,7 +37,7 @@ pub fn batch<R: Table>(
     dictionaries: &Dictionaries,
     context: &Context,
 ) -> Result<RecordBatch, ArrowError> {
-    let columns = R::columns().iter().zip(&dictionaries.0);
+    let columns = R::COLUMNS.iter().zip(&dictionaries.0);
     let arrays = columns.map(|(column, words)| array(rows, column, words.as_ref(), context));
     RecordBatch::try_new(Arc::clone(schema), arrays.collect::<Result<_, _>>()?)
 }
@@ -209,7 +209,7 @@ pub fn rows<R: Table>(batch: &RecordBatch, context: &Context) -> Result<Vec<Opti
         LONGEST_NAME
     };
     let mut columns = Vec::new();
-    for column in R::columns() {
+    for column in R::COLUMNS {
         let Some(array) = batch.column_by_name(column.name) else {
             continue;
         };
@@ -224,7 +224,7 @@ pub fn rows<R: Table>(batch: &RecordBatch, context: &Context) -> Result<Vec<Opti
     while rows.len() < batch.num_rows() {
         let from = rows.len();
         let to = batch.num_rows().min(from + ROWS_AT_ONCE);
-        rows.resize_with(to, || Some(R::blank()));
+        rows.resize_with(to, || Some(R::default()));
         for (set, source) in &columns {
             cells.clear();
             source.cells(from..to, longest, context, &mut cells);

@@ -256,7 +256,7 @@ impl<R: Table> Rows<R> {
     }
 
     fn keep(&mut self, file: TableFile) {
-        let is_unknown = |column: &&str| R::columns().iter().all(|known| known.name != *column);
+        let is_unknown = |column: &&str| R::COLUMNS.iter().all(|known| known.name != *column);
         for column in file.columns().filter(is_unknown) {
             let column = crate::printable::printable(column);
             let what = format!("this version does not know the column {column}, and skips it");

@@ -155,14 +155,12 @@ impl Context {
 }
 
 /// A table.
-pub trait Table: Sized + Clone + Send + 'static {
+pub trait Table: Clone + Default + Send + 'static {
     /// Of its file, without `.arrow`.
     const NAME: &'static str;
     /// The kind of records; `None`: it has others.
     const KIND: Option<Kind>;
-    /// A row before its columns are set.
-    fn blank() -> Self;
-    fn columns() -> &'static [Column<Self>];
+    const COLUMNS: &'static [Column<Self>];
     /// When it arrived, by the programs' clock: the time by which batches of different tables are ordered.
     fn at_ns(&self) -> u64;
 }
@@ -171,7 +169,7 @@ pub trait Table: Sized + Clone + Send + 'static {
 #[must_use]
 pub fn schema<R: Table>() -> Arc<Schema> {
     let field = |column: &Column<R>| Field::new(column.name, data_type(column.kind), true);
-    Arc::new(Schema::new(R::columns().iter().map(field).collect::<Vec<_>>()))
+    Arc::new(Schema::new(R::COLUMNS.iter().map(field).collect::<Vec<_>>()))
 }
 
 fn data_type(kind: Type) -> DataType {
@@ -246,6 +244,29 @@ macro_rules! column {
     };
 }
 
+/// A column that is a field: a number, of which `$read` makes the field.
+macro_rules! field {
+    ($name:literal, $kind:expr, $read:expr, |$row:ident| $field:expr) => {
+        column!($name, $kind, |$row| number($field), |$row, cell| $field = $read(cell)?)
+    };
+}
+
+/// A column that is a field: a number that may be missing.
+macro_rules! maybe {
+    ($name:literal, $kind:expr, |$row:ident| $field:expr) => {
+        column!($name, $kind, |$row| maybe_number($field), |$row, cell| $field =
+            cell.maybe(Cell::number)?)
+    };
+}
+
+/// A column that is a field: a text.
+macro_rules! text {
+    ($name:literal, |$row:ident| $field:expr) => {
+        column!($name, Type::Text, |$row| Cell::Text(&$field), |$row, cell| $field =
+            cell.text()?.to_owned())
+    };
+}
+
 const WORD_OP: Type = Type::Word(op_words);
 
 /// An argument of a call that has all of them.
@@ -270,14 +291,7 @@ macro_rules! argument {
 impl Table for Call {
     const NAME: &'static str = "calls";
     const KIND: Option<Kind> = Some(Kind::Call);
-
-    fn blank() -> Self {
-        Self::default()
-    }
-
-    fn columns() -> &'static [Column<Self>] {
-        CALLS
-    }
+    const COLUMNS: &'static [Column<Self>] = CALLS;
 
     fn at_ns(&self) -> u64 {
         self.end_ns.unwrap_or(self.begin_ns)
@@ -285,28 +299,21 @@ impl Table for Call {
 }
 
 const CALLS: &[Column<Call>] = &[
-    column!("begin", Type::Time, |r| number(r.begin_ns), |r, c| r.begin_ns =
-        c.number()?),
+    field!("begin", Type::Time, Cell::number, |r| r.begin_ns),
     column!("duration_ns", Type::U64, |r| maybe_number(r.duration_ns()), |r, c| {
         r.end_ns = c.maybe(Cell::number)?.map(|ns| r.begin_ns.saturating_add(ns));
     }),
-    column!("pid", Type::U32, |r| number(r.pid), |r, c| r.pid = c.small()?),
-    column!("tid", Type::U32, |r| number(r.tid), |r, c| r.tid = c.small()?),
-    column!("cpu_begin", Type::U16, |r| number(r.cpus[0]), |r, c| r.cpus[0] =
-        c.small()?),
-    column!("cpu_end", Type::U16, |r| number(r.cpus[1]), |r, c| r.cpus[1] =
-        c.small()?),
+    field!("pid", Type::U32, Cell::small, |r| r.pid),
+    field!("tid", Type::U32, Cell::small, |r| r.tid),
+    field!("cpu_begin", Type::U16, Cell::small, |r| r.cpus[0]),
+    field!("cpu_end", Type::U16, Cell::small, |r| r.cpus[1]),
     column!("op", WORD_OP, |r| word!(Op, r.op), |r, c| r.op = of_word(&Op::ALL, c)?),
     column!("value", Type::I64, |r| Cell::Signed(r.value), |r, c| r.value =
         c.signed()?),
-    column!("offset", Type::U64, |r| maybe_number(r.offset), |r, c| r.offset =
-        c.maybe(Cell::number)?),
-    column!("size", Type::U64, |r| maybe_number(r.size), |r, c| r.size =
-        c.maybe(Cell::number)?),
-    column!("file", Type::U32, |r| number(r.files[0]), |r, c| r.files[0] =
-        c.small()?),
-    column!("file2", Type::U32, |r| number(r.files[1]), |r, c| r.files[1] =
-        c.small()?),
+    maybe!("offset", Type::U64, |r| r.offset),
+    maybe!("size", Type::U64, |r| r.size),
+    field!("file", Type::U32, Cell::small, |r| r.files[0]),
+    field!("file2", Type::U32, Cell::small, |r| r.files[1]),
     column!(
         "fd",
         Type::I32,
@@ -315,7 +322,7 @@ const CALLS: &[Column<Call>] = &[
             r.fd = c.maybe(|c| i32::try_from(c.signed()?).ok())?;
         }
     ),
-    column!("extra", Type::U64, |r| number(r.extra), |r, c| r.extra = c.number()?),
+    field!("extra", Type::U64, Cell::number, |r| r.extra),
     argument!("arg0", 0),
     argument!("arg1", 1),
     argument!("arg2", 2),
@@ -328,21 +335,10 @@ const CALLS: &[Column<Call>] = &[
         |r| r.class.map_or(Cell::Null, |class| word!(ReadClass, class)),
         |r, c| r.class = c.maybe(|c| of_word(&ReadClass::ALL, c))?
     ),
-    column!("direct", Type::Flag, |r| number(r.is_direct), |r, c| r.is_direct =
-        c.flag()?),
-    column!("is_32bit", Type::Flag, |r| number(r.is_32bit), |r, c| r.is_32bit =
-        c.flag()?),
-    column!(
-        "syscall_ns",
-        Type::U64,
-        |r| number(r.rows[ROW_SYSCALL as usize]),
-        |r, c| {
-            r.rows[ROW_SYSCALL as usize] = c.number()?;
-        }
-    ),
-    column!("vfs_ns", Type::U64, |r| number(r.rows[ROW_VFS as usize]), |r, c| {
-        r.rows[ROW_VFS as usize] = c.number()?;
-    }),
+    field!("direct", Type::Flag, Cell::flag, |r| r.is_direct),
+    field!("is_32bit", Type::Flag, Cell::flag, |r| r.is_32bit),
+    field!("syscall_ns", Type::U64, Cell::number, |r| r.rows[ROW_SYSCALL as usize]),
+    field!("vfs_ns", Type::U64, Cell::number, |r| r.rows[ROW_VFS as usize]),
     Column {
         name: "file_system",
         kind: Type::Word(row_words),
@@ -444,7 +440,7 @@ fn paths_of(call: &mut Call) -> Option<&mut Paths> {
 }
 
 /// A row of a call that the table of calls has no column for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wait {
     /// The call's row in the table of calls of the same segment, from 0.
     pub call: u64,
@@ -476,19 +472,7 @@ impl Wait {
 impl Table for Wait {
     const NAME: &'static str = "waits";
     const KIND: Option<Kind> = None;
-
-    fn blank() -> Self {
-        Self {
-            call: 0,
-            slot: 0,
-            ns: 0,
-            at_ns: 0,
-        }
-    }
-
-    fn columns() -> &'static [Column<Self>] {
-        WAITS
-    }
+    const COLUMNS: &'static [Column<Self>] = WAITS;
 
     fn at_ns(&self) -> u64 {
         self.at_ns
@@ -496,7 +480,7 @@ impl Table for Wait {
 }
 
 const WAITS: &[Column<Wait>] = &[
-    column!("call", Type::U64, |r| number(r.call), |r, c| r.call = c.number()?),
+    field!("call", Type::U64, Cell::number, |r| r.call),
     Column {
         name: "row",
         kind: Type::Word(row_words),
@@ -508,42 +492,13 @@ const WAITS: &[Column<Wait>] = &[
             });
         },
     },
-    column!("ns", Type::U64, |r| number(r.ns), |r, c| r.ns = c.number()?),
+    field!("ns", Type::U64, Cell::number, |r| r.ns),
 ];
 
 impl Table for Request {
     const NAME: &'static str = "requests";
     const KIND: Option<Kind> = Some(Kind::Request);
-
-    fn blank() -> Self {
-        Self {
-            disk: [0; 2],
-            partition: [0; 2],
-            sector: 0,
-            bytes: 0,
-            op: Op::Other,
-            flags: 0,
-            is_sync: false,
-            is_meta: false,
-            is_readahead: false,
-            is_fua: false,
-            is_preflush: false,
-            errno: 0,
-            submitted_ns: None,
-            started_ns: None,
-            issued_ns: None,
-            ended_ns: 0,
-            tid: 0,
-            pid: 0,
-            origin: Origin::Unknown,
-            inode: None,
-            cpu: 0,
-        }
-    }
-
-    fn columns() -> &'static [Column<Self>] {
-        REQUESTS
-    }
+    const COLUMNS: &'static [Column<Self>] = REQUESTS;
 
     fn at_ns(&self) -> u64 {
         self.ended_ns
@@ -551,46 +506,26 @@ impl Table for Request {
 }
 
 const REQUESTS: &[Column<Request>] = &[
-    column!("ended", Type::Time, |r| number(r.ended_ns), |r, c| r.ended_ns =
-        c.number()?),
-    column!("submitted", Type::Time, |r| maybe_number(r.submitted_ns), |r, c| {
-        r.submitted_ns = c.maybe(Cell::number)?;
-    }),
-    column!("started", Type::Time, |r| maybe_number(r.started_ns), |r, c| r
-        .started_ns =
-        c.maybe(Cell::number)?),
-    column!("issued", Type::Time, |r| maybe_number(r.issued_ns), |r, c| r
-        .issued_ns =
-        c.maybe(Cell::number)?),
-    column!("disk_major", Type::U32, |r| number(r.disk[0]), |r, c| r.disk[0] =
-        c.small()?),
-    column!("disk_minor", Type::U32, |r| number(r.disk[1]), |r, c| r.disk[1] =
-        c.small()?),
-    column!("partition_major", Type::U32, |r| number(r.partition[0]), |r, c| r
-        .partition[0] =
-        c.small()?),
-    column!("partition_minor", Type::U32, |r| number(r.partition[1]), |r, c| r
-        .partition[1] =
-        c.small()?),
-    column!("sector", Type::U64, |r| number(r.sector), |r, c| r.sector =
-        c.number()?),
-    column!("bytes", Type::U64, |r| number(r.bytes), |r, c| r.bytes = c.number()?),
+    field!("ended", Type::Time, Cell::number, |r| r.ended_ns),
+    maybe!("submitted", Type::Time, |r| r.submitted_ns),
+    maybe!("started", Type::Time, |r| r.started_ns),
+    maybe!("issued", Type::Time, |r| r.issued_ns),
+    field!("disk_major", Type::U32, Cell::small, |r| r.disk[0]),
+    field!("disk_minor", Type::U32, Cell::small, |r| r.disk[1]),
+    field!("partition_major", Type::U32, Cell::small, |r| r.partition[0]),
+    field!("partition_minor", Type::U32, Cell::small, |r| r.partition[1]),
+    field!("sector", Type::U64, Cell::number, |r| r.sector),
+    field!("bytes", Type::U64, Cell::number, |r| r.bytes),
     column!("op", WORD_OP, |r| word!(Op, r.op), |r, c| r.op = of_word(&Op::ALL, c)?),
-    column!("flags", Type::U32, |r| number(r.flags), |r, c| r.flags = c.small()?),
-    column!("sync", Type::Flag, |r| number(r.is_sync), |r, c| r.is_sync =
-        c.flag()?),
-    column!("meta", Type::Flag, |r| number(r.is_meta), |r, c| r.is_meta =
-        c.flag()?),
-    column!("readahead", Type::Flag, |r| number(r.is_readahead), |r, c| r
-        .is_readahead =
-        c.flag()?),
-    column!("fua", Type::Flag, |r| number(r.is_fua), |r, c| r.is_fua = c.flag()?),
-    column!("preflush", Type::Flag, |r| number(r.is_preflush), |r, c| r
-        .is_preflush =
-        c.flag()?),
-    column!("errno", Type::U32, |r| number(r.errno), |r, c| r.errno = c.small()?),
-    column!("pid", Type::U32, |r| number(r.pid), |r, c| r.pid = c.small()?),
-    column!("tid", Type::U32, |r| number(r.tid), |r, c| r.tid = c.small()?),
+    field!("flags", Type::U32, Cell::small, |r| r.flags),
+    field!("sync", Type::Flag, Cell::flag, |r| r.is_sync),
+    field!("meta", Type::Flag, Cell::flag, |r| r.is_meta),
+    field!("readahead", Type::Flag, Cell::flag, |r| r.is_readahead),
+    field!("fua", Type::Flag, Cell::flag, |r| r.is_fua),
+    field!("preflush", Type::Flag, Cell::flag, |r| r.is_preflush),
+    field!("errno", Type::U32, Cell::small, |r| r.errno),
+    field!("pid", Type::U32, Cell::small, |r| r.pid),
+    field!("tid", Type::U32, Cell::small, |r| r.tid),
     column!(
         "origin",
         Type::Word(origin_words),
@@ -609,7 +544,7 @@ const REQUESTS: &[Column<Request>] = &[
     column!("inode_minor", Type::U32, |r| inode_device(r.inode, 1), |r, c| {
         set_inode_device(&mut r.inode, c, 1)?
     }),
-    column!("cpu", Type::U16, |r| number(r.cpu), |r, c| r.cpu = c.small()?),
+    field!("cpu", Type::U16, Cell::small, |r| r.cpu),
 ];
 
 fn inode_number(inode: Option<Inode>) -> Cell<'static> {
@@ -643,23 +578,7 @@ fn set_inode_device(inode: &mut Option<Inode>, cell: Cell<'_>, part: usize) -> O
 impl Table for Sleep {
     const NAME: &'static str = "sleeps";
     const KIND: Option<Kind> = Some(Kind::Sleep);
-
-    fn blank() -> Self {
-        Self {
-            tid: 0,
-            out_ns: 0,
-            woken_ns: None,
-            in_ns: 0,
-            row: 0,
-            waker_tid: 0,
-            waker_pid: 0,
-            cpus: [0; 2],
-        }
-    }
-
-    fn columns() -> &'static [Column<Self>] {
-        SLEEPS
-    }
+    const COLUMNS: &'static [Column<Self>] = SLEEPS;
 
     fn at_ns(&self) -> u64 {
         self.in_ns
@@ -667,8 +586,7 @@ impl Table for Sleep {
 }
 
 const SLEEPS: &[Column<Sleep>] = &[
-    column!("begin", Type::Time, |r| number(r.out_ns), |r, c| r.out_ns =
-        c.number()?),
+    field!("begin", Type::Time, Cell::number, |r| r.out_ns),
     column!(
         "duration_ns",
         Type::U64,
@@ -685,7 +603,7 @@ const SLEEPS: &[Column<Sleep>] = &[
             r.woken_ns = c.maybe(Cell::number)?.map(|ns| r.out_ns.saturating_add(ns));
         }
     ),
-    column!("tid", Type::U32, |r| number(r.tid), |r, c| r.tid = c.small()?),
+    field!("tid", Type::U32, Cell::small, |r| r.tid),
     Column {
         name: "row",
         kind: Type::Word(row_words),
@@ -701,44 +619,16 @@ const SLEEPS: &[Column<Sleep>] = &[
             });
         },
     },
-    column!("waker_pid", Type::U32, |r| number(r.waker_pid), |r, c| r.waker_pid =
-        c.small()?),
-    column!("waker_tid", Type::U32, |r| number(r.waker_tid), |r, c| r.waker_tid =
-        c.small()?),
-    column!("cpu_begin", Type::U16, |r| number(r.cpus[0]), |r, c| r.cpus[0] =
-        c.small()?),
-    column!("cpu_end", Type::U16, |r| number(r.cpus[1]), |r, c| r.cpus[1] =
-        c.small()?),
+    field!("waker_pid", Type::U32, Cell::small, |r| r.waker_pid),
+    field!("waker_tid", Type::U32, Cell::small, |r| r.waker_tid),
+    field!("cpu_begin", Type::U16, Cell::small, |r| r.cpus[0]),
+    field!("cpu_end", Type::U16, Cell::small, |r| r.cpus[1]),
 ];
 
 impl Table for AsyncCall {
     const NAME: &'static str = "async";
     const KIND: Option<Kind> = Some(Kind::Async);
-
-    fn blank() -> Self {
-        Self {
-            pid: 0,
-            tid: 0,
-            op: Op::Other,
-            begin_ns: 0,
-            attempt_end_ns: 0,
-            end_ns: 0,
-            key: 0,
-            file: 0,
-            offset: None,
-            size: None,
-            value: 0,
-            context: 0,
-            flags: 0,
-            attempts: 0,
-            is_aio: false,
-            is_direct: false,
-        }
-    }
-
-    fn columns() -> &'static [Column<Self>] {
-        ASYNC
-    }
+    const COLUMNS: &'static [Column<Self>] = ASYNC;
 
     fn at_ns(&self) -> u64 {
         self.end_ns
@@ -746,8 +636,7 @@ impl Table for AsyncCall {
 }
 
 const ASYNC: &[Column<AsyncCall>] = &[
-    column!("begin", Type::Time, |r| number(r.begin_ns), |r, c| r.begin_ns =
-        c.number()?),
+    field!("begin", Type::Time, Cell::number, |r| r.begin_ns),
     column!(
         "duration_ns",
         Type::U64,
@@ -756,51 +645,27 @@ const ASYNC: &[Column<AsyncCall>] = &[
             r.end_ns = r.begin_ns.saturating_add(c.number()?);
         }
     ),
-    column!("attempts_ended", Type::Time, |r| number(r.attempt_end_ns), |r, c| r
-        .attempt_end_ns =
-        c.number()?),
-    column!("pid", Type::U32, |r| number(r.pid), |r, c| r.pid = c.small()?),
-    column!("tid", Type::U32, |r| number(r.tid), |r, c| r.tid = c.small()?),
+    field!("attempts_ended", Type::Time, Cell::number, |r| r.attempt_end_ns),
+    field!("pid", Type::U32, Cell::small, |r| r.pid),
+    field!("tid", Type::U32, Cell::small, |r| r.tid),
     column!("op", WORD_OP, |r| word!(Op, r.op), |r, c| r.op = of_word(&Op::ALL, c)?),
-    column!("key", Type::U64, |r| number(r.key), |r, c| r.key = c.number()?),
-    column!("file", Type::U32, |r| number(r.file), |r, c| r.file = c.small()?),
-    column!("offset", Type::U64, |r| maybe_number(r.offset), |r, c| r.offset =
-        c.maybe(Cell::number)?),
-    column!("size", Type::U64, |r| maybe_number(r.size), |r, c| r.size =
-        c.maybe(Cell::number)?),
+    field!("key", Type::U64, Cell::number, |r| r.key),
+    field!("file", Type::U32, Cell::small, |r| r.file),
+    maybe!("offset", Type::U64, |r| r.offset),
+    maybe!("size", Type::U64, |r| r.size),
     column!("value", Type::I64, |r| Cell::Signed(r.value), |r, c| r.value =
         c.signed()?),
-    column!("context", Type::U64, |r| number(r.context), |r, c| r.context =
-        c.number()?),
-    column!("flags", Type::U32, |r| number(r.flags), |r, c| r.flags = c.small()?),
-    column!("attempts", Type::U32, |r| number(r.attempts), |r, c| r.attempts =
-        c.small()?),
-    column!("aio", Type::Flag, |r| number(r.is_aio), |r, c| r.is_aio = c.flag()?),
-    column!("direct", Type::Flag, |r| number(r.is_direct), |r, c| r.is_direct =
-        c.flag()?),
+    field!("context", Type::U64, Cell::number, |r| r.context),
+    field!("flags", Type::U32, Cell::small, |r| r.flags),
+    field!("attempts", Type::U32, Cell::small, |r| r.attempts),
+    field!("aio", Type::Flag, Cell::flag, |r| r.is_aio),
+    field!("direct", Type::Flag, Cell::flag, |r| r.is_direct),
 ];
 
 impl Table for Fault {
     const NAME: &'static str = "faults";
     const KIND: Option<Kind> = Some(Kind::Fault);
-
-    fn blank() -> Self {
-        Self {
-            tid: 0,
-            pid: 0,
-            begin_ns: 0,
-            end_ns: 0,
-            layer: Layer::Vfs,
-            file: 0,
-            offset: 0,
-            is_write: false,
-            errno: 0,
-        }
-    }
-
-    fn columns() -> &'static [Column<Self>] {
-        FAULTS
-    }
+    const COLUMNS: &'static [Column<Self>] = FAULTS;
 
     fn at_ns(&self) -> u64 {
         self.end_ns
@@ -808,8 +673,7 @@ impl Table for Fault {
 }
 
 const FAULTS: &[Column<Fault>] = &[
-    column!("begin", Type::Time, |r| number(r.begin_ns), |r, c| r.begin_ns =
-        c.number()?),
+    field!("begin", Type::Time, Cell::number, |r| r.begin_ns),
     column!(
         "duration_ns",
         Type::U64,
@@ -818,30 +682,21 @@ const FAULTS: &[Column<Fault>] = &[
             r.end_ns = r.begin_ns.saturating_add(c.number()?);
         }
     ),
-    column!("pid", Type::U32, |r| number(r.pid), |r, c| r.pid = c.small()?),
-    column!("tid", Type::U32, |r| number(r.tid), |r, c| r.tid = c.small()?),
+    field!("pid", Type::U32, Cell::small, |r| r.pid),
+    field!("tid", Type::U32, Cell::small, |r| r.tid),
     column!("layer", Type::Word(layer_words), |r| word!(Layer, r.layer), |r, c| r
         .layer =
         of_word(&Layer::ALL, c)?),
-    column!("file", Type::U32, |r| number(r.file), |r, c| r.file = c.small()?),
-    column!("offset", Type::U64, |r| number(r.offset), |r, c| r.offset =
-        c.number()?),
-    column!("write", Type::Flag, |r| number(r.is_write), |r, c| r.is_write =
-        c.flag()?),
-    column!("errno", Type::U32, |r| number(r.errno), |r, c| r.errno = c.small()?),
+    field!("file", Type::U32, Cell::small, |r| r.file),
+    field!("offset", Type::U64, Cell::number, |r| r.offset),
+    field!("write", Type::Flag, Cell::flag, |r| r.is_write),
+    field!("errno", Type::U32, Cell::small, |r| r.errno),
 ];
 
 impl Table for OpenFile {
     const NAME: &'static str = "files";
     const KIND: Option<Kind> = Some(Kind::File);
-
-    fn blank() -> Self {
-        Self::default()
-    }
-
-    fn columns() -> &'static [Column<Self>] {
-        FILES
-    }
+    const COLUMNS: &'static [Column<Self>] = FILES;
 
     fn at_ns(&self) -> u64 {
         self.at_ns
@@ -849,8 +704,8 @@ impl Table for OpenFile {
 }
 
 const FILES: &[Column<OpenFile>] = &[
-    column!("file", Type::U32, |r| number(r.number), |r, c| r.number = c.small()?),
-    column!("at", Type::Time, |r| number(r.at_ns), |r, c| r.at_ns = c.number()?),
+    field!("file", Type::U32, Cell::small, |r| r.number),
+    field!("at", Type::Time, Cell::number, |r| r.at_ns),
     column!(
         "path",
         Type::Text,
@@ -880,20 +735,15 @@ const FILES: &[Column<OpenFile>] = &[
     column!("inode_minor", Type::U32, |r| inode_device(r.inode, 1), |r, c| {
         set_inode_device(&mut r.inode, c, 1)?
     }),
-    column!("generation", Type::U32, |r| number(r.generation), |r, c| r.generation =
-        c.small()?),
-    column!("mode", Type::U32, |r| number(r.mode), |r, c| r.mode = c.small()?),
-    column!("links", Type::U32, |r| number(r.links), |r, c| r.links = c.small()?),
-    column!("size", Type::U64, |r| number(r.size), |r, c| r.size = c.number()?),
-    column!("blocks", Type::U64, |r| number(r.blocks), |r, c| r.blocks =
-        c.number()?),
-    column!("flags", Type::U32, |r| number(r.flags), |r, c| r.flags = c.small()?),
-    column!("position", Type::U64, |r| number(r.position), |r, c| r.position =
-        c.number()?),
-    column!("mount", Type::U32, |r| number(r.mount), |r, c| r.mount = c.small()?),
-    column!("file_system", Type::Text, |r| Cell::Text(&r.file_system), |r, c| r
-        .file_system =
-        c.text()?.to_owned()),
+    field!("generation", Type::U32, Cell::small, |r| r.generation),
+    field!("mode", Type::U32, Cell::small, |r| r.mode),
+    field!("links", Type::U32, Cell::small, |r| r.links),
+    field!("size", Type::U64, Cell::number, |r| r.size),
+    field!("blocks", Type::U64, Cell::number, |r| r.blocks),
+    field!("flags", Type::U32, Cell::small, |r| r.flags),
+    field!("position", Type::U64, Cell::number, |r| r.position),
+    field!("mount", Type::U32, Cell::small, |r| r.mount),
+    text!("file_system", |r| r.file_system),
     column!(
         "found_pid",
         Type::U32,
@@ -917,14 +767,7 @@ const FILES: &[Column<OpenFile>] = &[
 impl Table for Folder {
     const NAME: &'static str = "folders";
     const KIND: Option<Kind> = Some(Kind::Folder);
-
-    fn blank() -> Self {
-        Self::default()
-    }
-
-    fn columns() -> &'static [Column<Self>] {
-        FOLDERS
-    }
+    const COLUMNS: &'static [Column<Self>] = FOLDERS;
 
     fn at_ns(&self) -> u64 {
         self.at_ns
@@ -932,25 +775,16 @@ impl Table for Folder {
 }
 
 const FOLDERS: &[Column<Folder>] = &[
-    column!("pid", Type::U32, |r| number(r.pid), |r, c| r.pid = c.small()?),
-    column!("at", Type::Time, |r| number(r.at_ns), |r, c| r.at_ns = c.number()?),
-    column!("root", Type::Flag, |r| number(r.is_root), |r, c| r.is_root =
-        c.flag()?),
-    column!("path", Type::Text, |r| Cell::Text(&r.path), |r, c| r.path =
-        c.text()?.to_owned()),
+    field!("pid", Type::U32, Cell::small, |r| r.pid),
+    field!("at", Type::Time, Cell::number, |r| r.at_ns),
+    field!("root", Type::Flag, Cell::flag, |r| r.is_root),
+    text!("path", |r| r.path),
 ];
 
 impl Table for Thread {
     const NAME: &'static str = "processes";
     const KIND: Option<Kind> = Some(Kind::Thread);
-
-    fn blank() -> Self {
-        Self::default()
-    }
-
-    fn columns() -> &'static [Column<Self>] {
-        PROCESSES
-    }
+    const COLUMNS: &'static [Column<Self>] = PROCESSES;
 
     fn at_ns(&self) -> u64 {
         self.at_ns
@@ -958,43 +792,23 @@ impl Table for Thread {
 }
 
 const PROCESSES: &[Column<Thread>] = &[
-    column!("pid", Type::U32, |r| number(r.pid), |r, c| r.pid = c.small()?),
-    column!("tid", Type::U32, |r| number(r.tid), |r, c| r.tid = c.small()?),
-    column!("at", Type::Time, |r| number(r.at_ns), |r, c| r.at_ns = c.number()?),
-    column!("parent", Type::U32, |r| number(r.parent), |r, c| r.parent =
-        c.small()?),
-    column!("started_ns", Type::U64, |r| number(r.started_ns), |r, c| r.started_ns =
-        c.number()?),
-    column!("comm", Type::Text, |r| Cell::Text(&r.comm), |r, c| r.comm =
-        c.text()?.to_owned()),
-    column!("uid", Type::U32, |r| number(r.uid), |r, c| r.uid = c.small()?),
-    column!("cgroup", Type::U64, |r| number(r.cgroup), |r, c| r.cgroup =
-        c.number()?),
-    column!("exe", Type::Text, |r| Cell::Text(&r.exe), |r, c| r.exe =
-        c.text()?.to_owned()),
-    column!("command", Type::Text, |r| Cell::Text(&r.command), |r, c| r.command =
-        c.text()?.to_owned()),
-    column!("ended", Type::Flag, |r| number(r.has_ended), |r, c| r.has_ended =
-        c.flag()?),
+    field!("pid", Type::U32, Cell::small, |r| r.pid),
+    field!("tid", Type::U32, Cell::small, |r| r.tid),
+    field!("at", Type::Time, Cell::number, |r| r.at_ns),
+    field!("parent", Type::U32, Cell::small, |r| r.parent),
+    field!("started_ns", Type::U64, Cell::number, |r| r.started_ns),
+    text!("comm", |r| r.comm),
+    field!("uid", Type::U32, Cell::small, |r| r.uid),
+    field!("cgroup", Type::U64, Cell::number, |r| r.cgroup),
+    text!("exe", |r| r.exe),
+    text!("command", |r| r.command),
+    field!("ended", Type::Flag, Cell::flag, |r| r.has_ended),
 ];
 
 impl Table for Lost {
     const NAME: &'static str = "lost";
     const KIND: Option<Kind> = None;
-
-    fn blank() -> Self {
-        Self {
-            cpu: 0,
-            kind: Kind::Call,
-            records: 0,
-            from_ns: 0,
-            to_ns: 0,
-        }
-    }
-
-    fn columns() -> &'static [Column<Self>] {
-        LOST
-    }
+    const COLUMNS: &'static [Column<Self>] = LOST;
 
     fn at_ns(&self) -> u64 {
         self.to_ns
@@ -1002,30 +816,18 @@ impl Table for Lost {
 }
 
 const LOST: &[Column<Lost>] = &[
-    column!("cpu", Type::U16, |r| number(r.cpu), |r, c| r.cpu = c.small()?),
+    field!("cpu", Type::U16, Cell::small, |r| r.cpu),
     column!("kind", Type::Word(kind_words), |r| word!(Kind, r.kind), |r, c| r.kind =
         of_word(&Kind::ALL, c)?),
-    column!("records", Type::U64, |r| number(r.records), |r, c| r.records =
-        c.number()?),
-    column!("first", Type::Time, |r| number(r.from_ns), |r, c| r.from_ns =
-        c.number()?),
-    column!("last", Type::Time, |r| number(r.to_ns), |r, c| r.to_ns = c.number()?),
+    field!("records", Type::U64, Cell::number, |r| r.records),
+    field!("first", Type::Time, Cell::number, |r| r.from_ns),
+    field!("last", Type::Time, Cell::number, |r| r.to_ns),
 ];
 
 impl Table for Mark {
     const NAME: &'static str = "marks";
     const KIND: Option<Kind> = None;
-
-    fn blank() -> Self {
-        Self {
-            at_ns: 0,
-            text: String::new(),
-        }
-    }
-
-    fn columns() -> &'static [Column<Self>] {
-        MARKS
-    }
+    const COLUMNS: &'static [Column<Self>] = MARKS;
 
     fn at_ns(&self) -> u64 {
         self.at_ns
@@ -1033,9 +835,8 @@ impl Table for Mark {
 }
 
 const MARKS: &[Column<Mark>] = &[
-    column!("at", Type::Time, |r| number(r.at_ns), |r, c| r.at_ns = c.number()?),
-    column!("text", Type::Text, |r| Cell::Text(&r.text), |r, c| r.text =
-        c.text()?.to_owned()),
+    field!("at", Type::Time, Cell::number, |r| r.at_ns),
+    text!("text", |r| r.text),
 ];
 
 /// The counters at one moment.
@@ -1054,14 +855,7 @@ pub struct Second {
 impl Table for Second {
     const NAME: &'static str = "seconds";
     const KIND: Option<Kind> = None;
-
-    fn blank() -> Self {
-        Self::default()
-    }
-
-    fn columns() -> &'static [Column<Self>] {
-        SECONDS
-    }
+    const COLUMNS: &'static [Column<Self>] = SECONDS;
 
     fn at_ns(&self) -> u64 {
         self.at_ns
@@ -1069,12 +863,9 @@ impl Table for Second {
 }
 
 const SECONDS: &[Column<Second>] = &[
-    column!("end", Type::Time, |r| number(r.at_ns), |r, c| r.at_ns = c.number()?),
-    column!("duration_ns", Type::U64, |r| number(r.span_ns), |r, c| r.span_ns =
-        c.number()?),
-    column!("calls", Type::U64, |r| number(r.calls), |r, c| r.calls = c.number()?),
-    column!("requests", Type::U64, |r| number(r.requests), |r, c| r.requests =
-        c.number()?),
-    column!("counters", Type::Text, |r| Cell::Text(&r.counters), |r, c| r.counters =
-        c.text()?.to_owned()),
+    field!("end", Type::Time, Cell::number, |r| r.at_ns),
+    field!("duration_ns", Type::U64, Cell::number, |r| r.span_ns),
+    field!("calls", Type::U64, Cell::number, |r| r.calls),
+    field!("requests", Type::U64, Cell::number, |r| r.requests),
+    text!("counters", |r| r.counters),
 ];

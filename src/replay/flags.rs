@@ -1,8 +1,6 @@
 //! Flags of open files. Recordings have the numbers of the recorded architecture; plans have those of x86-64.
 
 /// Numbers of x86-64 (include/uapi/asm-generic/fcntl.h).
-pub const ACCESS: u32 = 0o3;
-pub const READ_ONLY: u32 = 0o0;
 pub const WRITE_ONLY: u32 = 0o1;
 pub const CREATE: u32 = 0o100;
 pub const EXCLUSIVE: u32 = 0o200;

@@ -458,16 +458,8 @@ fn what_is_not_replayed_is_counted_with_its_reason() {
         begin_ns: 1,
         attempt_end_ns: 2,
         end_ns: 3,
-        key: 0,
         file: 5,
-        offset: None,
-        size: None,
-        value: 0,
-        context: 0,
-        flags: 0,
-        attempts: 0,
-        is_aio: false,
-        is_direct: false,
+        ..AsyncCall::default()
     });
     made_of.records.lost.push(Lost {
         cpu: 0,

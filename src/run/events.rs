@@ -182,10 +182,6 @@ impl Output for LastLines {
         self.lines.push_back(bytes.to_vec());
         Ok(())
     }
-
-    fn finish(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

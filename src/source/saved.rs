@@ -234,7 +234,10 @@ mod tests {
     }
 
     fn events() -> Events {
-        let mut call = SlowCall::new(Op::Read, jiff::Timestamp::UNIX_EPOCH);
+        let mut call = SlowCall {
+            op: Op::Read,
+            ..SlowCall::default()
+        };
         call.total_ns = 7;
         call.rows = vec![SlowRow { row: Row::Lock, ns: 7 }];
         Events {

@@ -23,12 +23,6 @@ pub struct Shown {
 /// Layers of which records have the operations.
 pub const IN_RECORDS: [Layer; 2] = [Layer::Syscall, Layer::Blk];
 
-/// Whether records have everything that the run measured.
-#[must_use]
-pub fn has_all(run: &RunInfo) -> bool {
-    run.stack.is_some() || run.layers.iter().all(|info| IN_RECORDS.contains(&info.layer))
-}
-
 impl Shown {
     /// The run as reports of the records describe it.
     #[must_use]
@@ -127,7 +121,5 @@ mod tests {
         };
         let only = shown.run(&run());
         assert_eq!((only.layers.len(), only.stack.is_none()), (1, true));
-        assert!(has_all(&run()) && !has_all(&RunInfo { stack: None, ..run() }));
-        assert!(has_all(&only));
     }
 }

@@ -32,12 +32,8 @@ pub fn asynchronous(op: Op, begin_ns: u64, offset: u64, size: u64) -> AsyncCall 
         file: 1,
         offset: Some(offset),
         size: Some(size),
-        value: 0,
-        context: 0,
-        flags: 0,
-        attempts: 0,
-        is_aio: false,
         is_direct: true,
+        ..AsyncCall::default()
     }
 }
 
@@ -49,13 +45,6 @@ pub fn request(op: Op, issued_ns: u64, sector: u64, bytes: u64) -> Request {
         sector,
         bytes,
         op,
-        flags: 0,
-        is_sync: false,
-        is_meta: false,
-        is_readahead: false,
-        is_fua: false,
-        is_preflush: false,
-        errno: 0,
         submitted_ns: Some(issued_ns.saturating_sub(4)),
         started_ns: Some(issued_ns.saturating_sub(2)),
         issued_ns: Some(issued_ns),
@@ -64,7 +53,7 @@ pub fn request(op: Op, issued_ns: u64, sector: u64, bytes: u64) -> Request {
         pid: 7,
         origin: Origin::Own,
         inode: Some(inode(100)),
-        cpu: 0,
+        ..Request::default()
     }
 }
 

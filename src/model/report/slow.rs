@@ -8,7 +8,7 @@ use crate::model::ids::{Op, Row};
 use crate::model::object::objects;
 
 /// One call that took at least as long as the threshold.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlowCall {
     /// When it returned.
     #[serde(with = "crate::model::since_epoch")]
@@ -112,27 +112,6 @@ impl SlowReport {
 }
 
 impl SlowCall {
-    /// A call of which nothing else is known.
-    #[must_use]
-    pub fn new(op: Op, ended: Timestamp) -> Self {
-        Self {
-            ended,
-            pid: 0,
-            tid: 0,
-            comm: String::new(),
-            op,
-            path: None,
-            inode: None,
-            offset: None,
-            size: None,
-            bytes: None,
-            errno: None,
-            total_ns: 0,
-            rows: Vec::new(),
-            not_split: false,
-        }
-    }
-
     /// A row's name for people.
     #[must_use]
     pub fn label(&self, row: &SlowRow) -> &'static str {

@@ -61,10 +61,6 @@ impl Output for Chunk {
         self.lines += 1;
         Ok(())
     }
-
-    fn finish(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 impl Output for Lines {
@@ -73,10 +69,6 @@ impl Output for Lines {
             Self::All(text) => text.write(name, bytes),
             Self::Last(last) => last.write(name, bytes),
         }
-    }
-
-    fn finish(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

@@ -41,7 +41,8 @@ mod tests {
                 kind: PathKind::Given,
                 text: path.to_owned(),
             }),
-            ..SlowCall::new(Op::Read, jiff::Timestamp::UNIX_EPOCH)
+            op: Op::Read,
+            ..SlowCall::default()
         };
         let mut line = Vec::new();
         print_slow(&call, &mut line).unwrap();

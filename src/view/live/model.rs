@@ -64,18 +64,6 @@ impl Pane {
         Self::Disks,
         Self::Limits,
     ];
-
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Overview => "overview",
-            Self::Latency => "latency",
-            Self::Groups => "groups",
-            Self::SlowCalls => "slow calls",
-            Self::Disks => "disks",
-            Self::Limits => "limits",
-        }
-    }
 }
 
 /// What a key demands from outside.

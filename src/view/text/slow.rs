@@ -273,7 +273,9 @@ mod tests {
                 row(Row::Layer(Layer::Ext4), 398_000),
                 row(Row::Device, 21_000_000),
             ],
-            ..SlowCall::new(Op::Pread64, Timestamp::from_millisecond(1_000_000_000_512).unwrap())
+            op: Op::Pread64,
+            ended: Timestamp::from_millisecond(1_000_000_000_512).unwrap(),
+            ..SlowCall::default()
         }
     }
 
