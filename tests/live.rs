@@ -99,7 +99,7 @@ fn record(path: &Path) {
             GROUP_FIRST,
             StackCounters {
                 families: families.to_vec(),
-                origins: Vec::new(),
+                origins: Arc::default(),
             },
         )]
         .into(),

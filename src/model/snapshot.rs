@@ -248,7 +248,8 @@ pub struct StackCounters {
     /// In the order of [`Family::ALL`](super::ids::Family::ALL). Snapshots share what did not change between them: of
     /// hundreds of groups, most have calls of few families.
     pub families: Vec<Arc<FamilyCounters>>,
-    pub origins: Vec<OriginCounters>,
+    /// Shared as a whole: few groups have requests that no call waited for.
+    pub origins: Arc<Vec<OriginCounters>>,
 }
 
 impl StackCounters {

@@ -258,12 +258,13 @@ impl FromRecords {
                         .zip(&first.families)
                         .map(|(now, first)| Arc::new(now.combined(first, u64::wrapping_sub)))
                         .collect(),
-                    origins: now
-                        .origins
-                        .iter()
-                        .zip(&first.origins)
-                        .map(|(now, first)| std::array::from_fn(|i| now[i].wrapping_sub(first[i])))
-                        .collect(),
+                    origins: Arc::new(
+                        now.origins
+                            .iter()
+                            .zip(first.origins.iter())
+                            .map(|(now, first)| std::array::from_fn(|i| now[i].wrapping_sub(first[i])))
+                            .collect(),
+                    ),
                 });
             self.totals.add_rest(&ops, stack.as_ref());
         }

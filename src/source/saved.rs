@@ -208,7 +208,7 @@ mod tests {
                 steps: [0, calls][..].into(),
                 ..FamilyCounters::default()
             })],
-            origins: vec![[calls; 4]],
+            origins: Arc::new(vec![[calls; 4]]),
         };
         Snapshot {
             at_ns: calls,

@@ -243,7 +243,7 @@ fn before(report: &Report, after: &Snapshot) -> Snapshot {
         not_followed: 0,
         stack: after.stack.as_ref().map(|stack| StackCounters {
             families: stack.families.iter().map(no_family).collect(),
-            origins: vec![OriginCounters::default(); stack.origins.len()],
+            origins: Arc::new(vec![OriginCounters::default(); stack.origins.len()]),
         }),
         groups: after.groups.as_ref().map(|_| GroupsCounters::default()),
         neighbours: after.neighbours.as_ref().map(|_| NeighbourCounters::default()),
@@ -467,14 +467,14 @@ fn family_counters(family: &FamilyReport) -> FamilyCounters {
     counters
 }
 
-fn origins_counters(origins: &[OriginReport]) -> Vec<OriginCounters> {
+fn origins_counters(origins: &[OriginReport]) -> Arc<Vec<OriginCounters>> {
     let mut counters = vec![OriginCounters::default(); Origin::ALL.len() * DIRECTIONS as usize];
     for origin in origins {
         let index = Origin::ALL.iter().position(|known| *known == origin.origin).unwrap();
         counters[index * DIRECTIONS as usize + usize::from(origin.is_write)] =
             [origin.requests, origin.bytes, origin.queue_ns, origin.device_ns];
     }
-    counters
+    Arc::new(counters)
 }
 
 /// The counters of groups. Their numbers are derived from their parts, and follow the reserved numbers.

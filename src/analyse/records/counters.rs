@@ -538,7 +538,7 @@ impl Sums {
             family.add_to(Arc::make_mut(&mut stack.families[*index]));
         }
         for (index, origin) in &self.origins {
-            for (sum, n) in stack.origins[*index].iter_mut().zip(origin) {
+            for (sum, n) in Arc::make_mut(&mut stack.origins)[*index].iter_mut().zip(origin) {
                 *sum = sum.wrapping_add(*n);
             }
         }
@@ -550,7 +550,7 @@ impl Sums {
 pub fn empty_stack() -> StackCounters {
     StackCounters {
         families: (0..FAMILIES).map(|_| Arc::default()).collect(),
-        origins: vec![[0; 4]; (ORIGINS * DIRECTIONS) as usize],
+        origins: Arc::new(vec![[0; 4]; (ORIGINS * DIRECTIONS) as usize]),
     }
 }
 
@@ -644,7 +644,8 @@ impl Totals {
                     });
                     is_any |= !rest.steps.is_empty();
                 }
-                let origins = rest.origins.iter_mut().zip(all.origins.iter().zip(&known.origins));
+                let origins = Arc::make_mut(&mut rest.origins).iter_mut();
+                let origins = origins.zip(all.origins.iter().zip(known.origins.iter()));
                 for (rest, (all, known)) in origins {
                     for (rest, (all, known)) in rest.iter_mut().zip(all.iter().zip(known)) {
                         *rest = (*rest).max(all.saturating_sub(*known));

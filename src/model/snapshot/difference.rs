@@ -136,8 +136,9 @@ impl StackIncrease {
         let none = FamilyCounters::default();
         let families = after.families.iter().enumerate().filter_map(|(index, family)| {
             let known = before.families.get(index);
+            // What is shared is not even looked at: of many groups, that alone would take long.
             let is_same = |known: &Arc<FamilyCounters>| {
-                family.extremes.is_none() && (Arc::ptr_eq(known, family) || known.counts_as(family))
+                Arc::ptr_eq(known, family) || (family.extremes.is_none() && known.counts_as(family))
             };
             if known.is_some_and(is_same) {
                 return None;
@@ -148,7 +149,9 @@ impl StackIncrease {
             };
             Some((index, increase))
         });
-        let origins = after.origins.iter().enumerate().filter_map(|(index, origin)| {
+        let is_shared = Arc::ptr_eq(&before.origins, &after.origins);
+        let origins = after.origins.iter().filter(|_| !is_shared).enumerate();
+        let origins = origins.filter_map(|(index, origin)| {
             let known = before.origins.get(index);
             let increase = combined(origin, known.unwrap_or(&[0; 4]), u64::wrapping_sub);
             (known != Some(origin)).then_some((index, increase))
@@ -177,9 +180,10 @@ impl StackIncrease {
             }
         }
         for (index, increase) in self.origins {
-            match stack.origins.get_mut(index) {
+            let origins = Arc::make_mut(&mut stack.origins);
+            match origins.get_mut(index) {
                 Some(origin) => *origin = combined(origin, &increase, u64::wrapping_add),
-                None => stack.origins.push(increase),
+                None => origins.push(increase),
             }
         }
     }
@@ -234,7 +238,7 @@ pub mod tests {
                 Arc::default(),
                 Arc::new(family(last, Some(at_ns))),
             ],
-            origins: vec![[first, first * 4096, 0, 0]; 2],
+            origins: Arc::new(vec![[first, first * 4096, 0, 0]; 2]),
         };
         let stacks = calls.iter().map(|(group, first, last)| (*group, stack(*first, *last)));
         Snapshot {
@@ -306,13 +310,13 @@ pub mod tests {
                     let op = ops.entry((group, index as u32)).or_default();
                     let stack = all.entry(group).or_insert_with(|| StackCounters {
                         families: (0..3).map(|_| Arc::default()).collect(),
-                        origins: vec![[0; 4]; 2],
+                        origins: Arc::new(vec![[0; 4]; 2]),
                     });
                     who.insert(group, Who::Comm { comm: ns.to_string() });
                     if is_op {
                         op.total_ns += u128::from(ns);
                         op.extremes = Some((ns, ns));
-                        stack.origins[index as usize % 2][3] += ns;
+                        Arc::make_mut(&mut stack.origins)[index as usize % 2][3] += ns;
                         continue;
                     }
                     let family = Arc::make_mut(&mut stack.families[index as usize]);

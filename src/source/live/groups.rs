@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use super::string::comm;
 use super::{op, stack};
-use crate::kernel::interface::types::{self, cell_key, family_stats, op_stats, origin_stats};
+use crate::kernel::interface::types::{self, cell_key, op_stats};
 use crate::kernel::names::{self, Machine, Names};
 use crate::kernel::owners::KnownOwners;
-use crate::model::abi::{DIRECTIONS, FAMILIES, GROUP_FIRST, GROUP_NO_ROOM, ORIGINS};
+use crate::model::abi::{GROUP_FIRST, GROUP_NO_ROOM};
 use crate::model::ids::{By, PathKind};
 use crate::model::report::group::Who;
 use crate::model::report::slow::{CallPath, Inode};
-use crate::model::snapshot::{FamilyCounters, GroupsCounters, OpCounters, StackCounters};
+use crate::model::snapshot::{GroupsCounters, OpCounters};
 use crate::probe::attach::{AttachedGroups, GroupCounters};
 use crate::probe::plan::Plan;
 use crate::sys::clock::since_boot_ns;
@@ -28,15 +28,9 @@ pub fn read(groups: &AttachedGroups, plan: &Plan, taken: u64, epoch: u64) -> Gro
             ..GroupsCounters::default()
         },
         GroupCounters::Stack { families, origins } => {
-            let mut last = groups.last.borrow_mut();
-            let mut family = family_stats::default();
-            let of_group = |group| {
-                let stack = last.entry(group).or_default();
-                read_stack(families, origins, group, epoch, (&mut family, stack));
-                (group, stack.clone())
-            };
+            let known: Vec<u32> = known(groups, taken).collect();
             GroupsCounters {
-                stacks: known(groups, taken).map(of_group).collect(),
+                stacks: stack::read_groups((families, origins), &known, epoch, &mut groups.last.borrow_mut()),
                 ..GroupsCounters::default()
             }
         }
@@ -117,37 +111,6 @@ fn read_ops(
         }
     }
     ops
-}
-
-/// Reads what changed since the last time: most groups have calls of few families, and there may be hundreds of groups
-/// without any. `room`: for one family.
-fn read_stack(
-    families: &Counters<family_stats>,
-    origins: &Counters<origin_stats>,
-    group: u32,
-    epoch: u64,
-    (room, last): (&mut family_stats, &mut StackCounters),
-) {
-    last.families.resize(FAMILIES as usize, Arc::default());
-    last.origins.resize((ORIGINS * DIRECTIONS) as usize, [0; 4]);
-    for (known, element) in last.families.iter_mut().zip((group * FAMILIES) as usize..) {
-        if families.begins_with(element, &stack::first_words(known)) {
-            // Those of the interval before.
-            FamilyCounters::forget_extremes(known);
-            continue;
-        }
-        if let Some(now) = stack::read_family(families, element, epoch, (room, known)) {
-            *known = Arc::new(now);
-        }
-    }
-    for (known, element) in last.origins.iter_mut().zip((group * ORIGINS * DIRECTIONS) as usize..) {
-        if origins.begins_with(element, known) {
-            continue;
-        }
-        if let Some(origin) = origins.element(element) {
-            *known = stack::origin(origin);
-        }
-    }
 }
 
 /// Numbers of the existing groups, including the two without an owner. `taken`: as above; numbers beyond have no group.

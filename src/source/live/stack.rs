@@ -1,5 +1,6 @@
 //! The whole stack's counters, summed over all CPUs.
 
+use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::sync::Arc;
 
@@ -10,11 +11,8 @@ use crate::model::histogram::{step_of, widest};
 use crate::model::report::slow::LeftOut;
 use crate::model::snapshot::{FamilyCounters, OriginCounters, StackCounters, combined};
 use crate::model::steps::Steps;
-use crate::probe::attach::AttachedStack;
+use crate::probe::attach::{AttachedStack, FIRST_WORDS, LastStacks};
 use crate::sys::counters::Counters;
-
-/// Those up to the count of calls, each of which changes one of them.
-const FIRST_WORDS: usize = offset_of!(family_stats, reached) / size_of::<u64>() + ROW_SYSCALL as usize + 1;
 
 /// Reads all of them; see [`super::read`] for `epoch`.
 pub fn read(stack: &AttachedStack, epoch: u64) -> StackCounters {
@@ -30,7 +28,7 @@ pub fn read(stack: &AttachedStack, epoch: u64) -> StackCounters {
     };
     StackCounters {
         families: (0..FAMILIES as usize).map(|index| Arc::new(of_family(index))).collect(),
-        origins: (0..(ORIGINS * DIRECTIONS) as usize).map(sum).collect(),
+        origins: Arc::new((0..(ORIGINS * DIRECTIONS) as usize).map(sum).collect()),
     }
 }
 
@@ -55,8 +53,59 @@ pub fn left_out(stack: &AttachedStack) -> LeftOut {
     })
 }
 
+/// Reads the stacks of these groups, whose numbers ascend; see [`super::read`] for `epoch`. Only what changed since the last
+/// time is read: most groups have calls of few families, and there may be hundreds of groups without any.
+pub fn read_groups(
+    (families, origins): (&Counters<family_stats>, &Counters<origin_stats>),
+    groups: &[u32],
+    epoch: u64,
+    last: &mut LastStacks,
+) -> BTreeMap<u32, StackCounters> {
+    last.keep(groups);
+    // All are looked at before the first of them is read, so that the processor waits for the memory of several at once.
+    let (known, _) = last.first_words.as_chunks::<FIRST_WORDS>();
+    let changed = elements(groups, FAMILIES).filter(|&element| !families.begins_with(element, &known[element]));
+    let changed: Vec<usize> = changed.collect();
+    for element in std::mem::replace(&mut last.called, changed.clone()) {
+        // What has changed again gets other extremes.
+        if changed.binary_search(&element).is_err()
+            && let Some(family) = last.family(element)
+        {
+            FamilyCounters::forget_extremes(family);
+        }
+    }
+    let mut room = family_stats::default();
+    for element in changed {
+        let Some(family) = last.family(element) else { continue };
+        let Some(now) = read_family(families, element, epoch, (&mut room, family)) else {
+            continue;
+        };
+        let words = first_words(&now);
+        *family = Arc::new(now);
+        last.first_words[element * FIRST_WORDS..][..FIRST_WORDS].copy_from_slice(&words);
+    }
+    for (group, stack) in &mut last.stacks {
+        for (index, element) in elements(&[*group], ORIGINS * DIRECTIONS).enumerate() {
+            if origins.begins_with(element, &stack.origins[index]) {
+                continue;
+            }
+            if let Some(now) = origins.element(element) {
+                Arc::make_mut(&mut stack.origins)[index] = origin(now);
+            }
+        }
+    }
+    last.stacks.clone()
+}
+
+/// The elements of these groups, in a table with so many of each.
+fn elements(groups: &[u32], of_each: u32) -> impl Iterator<Item = usize> {
+    groups
+        .iter()
+        .flat_map(move |group| (group * of_each) as usize..((group + 1) * of_each) as usize)
+}
+
 /// The first words of a family that was read: if they have not changed, it has counted nothing since.
-pub fn first_words(last: &FamilyCounters) -> [u64; FIRST_WORDS] {
+fn first_words(last: &FamilyCounters) -> [u64; FIRST_WORDS] {
     let mut words = [0; FIRST_WORDS];
     let counters = last.slow.iter().chain(&last.unbalanced);
     let counters = counters.chain(&last.reached[..=ROW_SYSCALL as usize]);
