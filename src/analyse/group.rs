@@ -77,16 +77,20 @@ fn numbers(
         return groups;
     };
     let slots = stack::slots(measured);
-    for (group, increase) in &stacks.0 {
-        let (families, not_waited) = stack::of_group(measured, &slots, increase);
-        groups.insert(
-            *group,
-            Numbers {
-                families,
-                not_waited,
-                ..Numbers::default()
-            },
-        );
+    for group in &stacks.new {
+        groups.entry(*group).or_default();
+    }
+    for of in &stacks.families {
+        let numbers = groups.entry(of.group).or_default();
+        numbers
+            .families
+            .extend(stack::of_group(measured, &slots, (of.index, &of.counted)));
+    }
+    for of in &stacks.origins {
+        let numbers = groups.entry(of.group).or_default();
+        numbers
+            .not_waited
+            .extend(stack::origin_of_group(measured, (of.index, of.counted)));
     }
     groups
 }

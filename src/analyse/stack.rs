@@ -14,7 +14,7 @@ use crate::model::report::slow::{LeftOut, SlowReport};
 use crate::model::report::stack::{ClassReport, FamilyReport, OriginReport, RowReport, StackReport, Unbalanced};
 use crate::model::run_info::StackInfo;
 use crate::model::sample::Sample;
-use crate::model::snapshot::{FamilyCounters, OriginCounters, StackCounters, StackIncrease, combined};
+use crate::model::snapshot::{FamilyCounters, OriginCounters, StackCounters, combined};
 
 /// What of the stack is measured in a span.
 pub struct Measured<'a> {
@@ -183,45 +183,46 @@ fn family_report(family: Family, difference: &FamilyCounters, slots: &[Slot], me
     .estimated(measured.sample)
 }
 
-/// What a group has counted. Families without calls are left out. `slots`: those of [`slots`].
+/// What a group has counted of a family, by its index; `None`: no calls. `slots`: those of [`slots`].
 pub fn of_group(
     measured: &Measured<'_>,
     slots: &[Slot],
-    increase: &StackIncrease,
-) -> (Vec<FamilyReport>, Vec<OriginReport>) {
-    let families = increase.families.iter().filter(|(_, family)| !family.steps.is_empty());
-    let families = families.filter_map(|(index, family)| {
-        let report = family_report(*Family::ALL.get(*index)?, family, slots, measured);
-        Some(FamilyReport {
-            extremes: in_steps(report.extremes, &report.histogram, report.total_ns),
-            ..report
-        })
-    });
-    let origins = increase.origins.iter().filter(|_| measured.has(Row::Device));
-    (families.collect(), origin_reports(origins.copied()))
+    (index, counted): (usize, &FamilyCounters),
+) -> Option<FamilyReport> {
+    let family = Family::ALL.get(index).filter(|_| !counted.steps.is_empty())?;
+    let report = family_report(*family, counted, slots, measured);
+    Some(FamilyReport {
+        extremes: in_steps(report.extremes, &report.histogram, report.total_ns),
+        ..report
+    })
+}
+
+/// The same for requests that no call waited for, by the index of their origin.
+pub fn origin_of_group(measured: &Measured<'_>, of: (usize, OriginCounters)) -> Option<OriginReport> {
+    origin_report(of).filter(|_| measured.has(Row::Device))
 }
 
 fn not_waited(before: &[OriginCounters], after: &[OriginCounters]) -> Vec<OriginReport> {
     let pairs = after.iter().zip(before);
     let increases = pairs.map(|(after, before)| combined(after, before, u64::wrapping_sub));
-    origin_reports(increases.enumerate())
+    increases.enumerate().filter_map(origin_report).collect()
 }
 
-/// Origins with requests, by their index.
-fn origin_reports(increases: impl Iterator<Item = (usize, OriginCounters)>) -> Vec<OriginReport> {
+/// An origin by its index, if it has requests.
+fn origin_report((index, counters): (usize, OriginCounters)) -> Option<OriginReport> {
+    let [requests, bytes, queue_ns, device_ns] = counters;
+    let directions = DIRECTIONS as usize;
     // A damaged file may have more of them than there are origins.
-    let reports = increases.filter_map(|(index, [requests, bytes, queue_ns, device_ns])| {
-        let directions = DIRECTIONS as usize;
-        Some(OriginReport {
-            origin: *Origin::ALL.get(index / directions)?,
-            is_write: index % directions == 1,
-            requests,
-            bytes,
-            queue_ns,
-            device_ns,
-        })
-    });
-    reports.filter(|origin| origin.requests > 0).collect()
+    let origin = *Origin::ALL.get(index / directions)?;
+    let report = OriginReport {
+        origin,
+        is_write: index % directions == 1,
+        requests,
+        bytes,
+        queue_ns,
+        device_ns,
+    };
+    (requests > 0).then_some(report)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use self::difference::{Difference, StackIncrease, StackIncreases};
+pub use self::difference::{Difference, StackIncreases};
 use super::abi::{ASIDE_KINDS, LOST_REASONS, READ_CLASSES, ROW_SYSCALL, ROWS, SLOW_KINDS, UNBALANCED_KINDS};
 use super::cost::{Detached, Runs};
 use super::histogram::wider;
@@ -291,6 +291,53 @@ pub struct FamilyCounters {
 }
 
 impl FamilyCounters {
+    /// How many numbers it has, without steps and extremes.
+    const NUMBERS: usize =
+        2 + UNBALANCED_KINDS as usize + 2 * ROWS as usize + 2 * READ_CLASSES as usize + SLOW_KINDS as usize;
+
+    /// These numbers, in the order of the members.
+    fn numbers(&self) -> [u64; Self::NUMBERS] {
+        let mut all = [0; Self::NUMBERS];
+        let mut rest = &mut all[..];
+        let lists: [&[u64]; 7] = [
+            &[self.bytes, self.errors],
+            &self.unbalanced,
+            &self.rows,
+            &self.reached,
+            &self.class_calls,
+            &self.class_bytes,
+            &self.slow,
+        ];
+        for list in lists {
+            let (part, more) = rest.split_at_mut(list.len());
+            part.copy_from_slice(list);
+            rest = more;
+        }
+        all
+    }
+
+    /// A family of these numbers.
+    fn of_numbers(numbers: &[u64; Self::NUMBERS]) -> Self {
+        let mut family = Self::default();
+        let mut rest = &numbers[..];
+        let lists: [&mut [u64]; 8] = [
+            std::slice::from_mut(&mut family.bytes),
+            std::slice::from_mut(&mut family.errors),
+            &mut family.unbalanced,
+            &mut family.rows,
+            &mut family.reached,
+            &mut family.class_calls,
+            &mut family.class_bytes,
+            &mut family.slow,
+        ];
+        for list in lists {
+            let (part, more) = rest.split_at(list.len());
+            list.copy_from_slice(part);
+            rest = more;
+        }
+        family
+    }
+
     /// Removes the extremes; what has none stays shared.
     pub fn forget_extremes(family: &mut Arc<Self>) {
         if family.extremes.is_some() {

@@ -76,7 +76,8 @@ impl Steps {
     /// Combines number by number. `how` makes 0 of twice 0.
     #[must_use]
     pub fn combined(&self, other: &Self, how: impl Fn(u64, u64) -> u64) -> Self {
-        let mut all = Vec::with_capacity(self.0.len().max(other.0.len()));
+        // Without room for all: the difference of two readings has few of them.
+        let mut all = Vec::new();
         let mut theirs = other.0.iter().peekable();
         let mut push = |step, n| {
             if n > 0 {

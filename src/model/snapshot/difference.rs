@@ -1,5 +1,6 @@
 //! What changed between two snapshots: of most groups, and of most families of the others, nothing.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -27,15 +28,63 @@ struct GroupsDifference {
     who: Vec<(u32, Who)>,
 }
 
-/// By group, what the whole stack has counted, without groups that have counted nothing, unless they are new.
+/// What the whole stack has counted for groups, without what has counted nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StackIncreases(pub Vec<(u32, StackIncrease)>);
+pub struct StackIncreases {
+    /// Groups that were not there before, whether they have counted anything or not.
+    pub new: Vec<u32>,
+    /// The extremes are those of the later snapshot.
+    pub families: Vec<FamilyIncrease>,
+    pub origins: Vec<OriginIncrease>,
+}
 
-/// The increase of those counters that changed, each with its index. The extremes are those of the later snapshot.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StackIncrease {
-    pub families: Vec<(usize, FamilyCounters)>,
-    pub origins: Vec<(usize, OriginCounters)>,
+/// What a group has counted of a family.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FamilyIncrease {
+    pub group: u32,
+    pub index: usize,
+    #[serde(with = "few")]
+    pub counted: FamilyCounters,
+}
+
+/// What a group has counted of an origin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OriginIncrease {
+    pub group: u32,
+    pub index: usize,
+    pub counted: OriginCounters,
+}
+
+/// Serialises the counters of a family by those that are not 0: in a second, a process has calls of few kinds.
+mod few {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::model::snapshot::FamilyCounters;
+    use crate::model::steps::Steps;
+
+    /// As a bit for each number, those whose bit is set, steps and extremes.
+    pub fn serialize<S: Serializer>(family: &FamilyCounters, to: S) -> Result<S::Ok, S::Error> {
+        let mut used = ([0; FamilyCounters::NUMBERS], 0);
+        let mut bits = 0_u64;
+        for (bit, n) in family.numbers().into_iter().enumerate().filter(|(_, n)| *n > 0) {
+            bits |= 1 << bit;
+            used.0[used.1] = n;
+            used.1 += 1;
+        }
+        (bits, &used.0[..used.1], &family.steps, family.extremes).serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<FamilyCounters, D::Error> {
+        let (bits, used, steps, extremes) = <(u64, Vec<u64>, Steps, Option<(u64, u64)>)>::deserialize(from)?;
+        let mut numbers = [0; FamilyCounters::NUMBERS];
+        let set = numbers.iter_mut().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1);
+        set.zip(used).for_each(|((_, number), n)| *number = n);
+        Ok(FamilyCounters {
+            steps,
+            extremes,
+            ..FamilyCounters::of_numbers(&numbers)
+        })
+    }
 }
 
 impl Difference {
@@ -108,9 +157,7 @@ impl GroupsDifference {
         if !self.who.is_empty() {
             Arc::make_mut(&mut groups.who).extend(self.who);
         }
-        for (group, increase) in self.stacks.0 {
-            increase.add_to(groups.stacks.entry(group).or_default());
-        }
+        self.stacks.add_to(&mut groups.stacks);
         groups
     }
 }
@@ -120,70 +167,68 @@ impl StackIncreases {
     #[must_use]
     pub fn between(before: &Snapshot, after: &Snapshot) -> Self {
         let none = StackCounters::default();
-        let known = |group| before.groups.as_ref().and_then(|before| before.stacks.get(group));
-        let all = after.groups.iter().flat_map(|after| &after.stacks);
-        let increases = all.filter_map(|(group, stack)| {
-            let known = known(group);
-            let increase = StackIncrease::between(known.unwrap_or(&none), stack);
-            (known.is_none() || !increase.is_empty()).then_some((*group, increase))
-        });
-        Self(increases.collect())
+        let mut all = Self::default();
+        for (group, stack) in after.groups.iter().flat_map(|after| &after.stacks) {
+            let known = before.groups.as_ref().and_then(|before| before.stacks.get(group));
+            if known.is_none() {
+                all.new.push(*group);
+            }
+            all.add(*group, known.unwrap_or(&none), stack);
+        }
+        all
     }
-}
 
-impl StackIncrease {
-    fn between(before: &StackCounters, after: &StackCounters) -> Self {
+    fn add(&mut self, group: u32, before: &StackCounters, after: &StackCounters) {
         let none = FamilyCounters::default();
-        let families = after.families.iter().enumerate().filter_map(|(index, family)| {
+        for (index, family) in after.families.iter().enumerate() {
             let known = before.families.get(index);
             // What is shared is not even looked at: of many groups, that alone would take long.
             let is_same = |known: &Arc<FamilyCounters>| {
                 Arc::ptr_eq(known, family) || (family.extremes.is_none() && known.counts_as(family))
             };
             if known.is_some_and(is_same) {
-                return None;
+                continue;
             }
-            let increase = FamilyCounters {
+            let counted = FamilyCounters {
                 extremes: family.extremes,
                 ..family.combined(known.map_or(&none, |known| known), u64::wrapping_sub)
             };
-            Some((index, increase))
-        });
-        let is_shared = Arc::ptr_eq(&before.origins, &after.origins);
-        let origins = after.origins.iter().filter(|_| !is_shared).enumerate();
-        let origins = origins.filter_map(|(index, origin)| {
+            self.families.push(FamilyIncrease { group, index, counted });
+        }
+        if Arc::ptr_eq(&before.origins, &after.origins) {
+            return;
+        }
+        for (index, origin) in after.origins.iter().enumerate() {
             let known = before.origins.get(index);
-            let increase = combined(origin, known.unwrap_or(&[0; 4]), u64::wrapping_sub);
-            (known != Some(origin)).then_some((index, increase))
-        });
-        Self {
-            families: families.collect(),
-            origins: origins.collect(),
+            if known != Some(origin) {
+                let counted = combined(origin, known.unwrap_or(&[0; 4]), u64::wrapping_sub);
+                self.origins.push(OriginIncrease { group, index, counted });
+            }
         }
     }
 
-    fn is_empty(&self) -> bool {
-        self.families.is_empty() && self.origins.is_empty()
-    }
-
-    fn add_to(self, stack: &mut StackCounters) {
-        for (index, increase) in self.families {
-            match stack.families.get_mut(index) {
+    fn add_to(self, stacks: &mut BTreeMap<u32, StackCounters>) {
+        for group in self.new {
+            stacks.entry(group).or_default();
+        }
+        for FamilyIncrease { group, index, counted } in self.families {
+            let families = &mut stacks.entry(group).or_default().families;
+            match families.get_mut(index) {
                 Some(family) => {
                     *family = Arc::new(FamilyCounters {
-                        extremes: increase.extremes,
-                        ..family.combined(&increase, u64::wrapping_add)
+                        extremes: counted.extremes,
+                        ..family.combined(&counted, u64::wrapping_add)
                     });
                 }
                 // They were added in their order.
-                None => stack.families.push(Arc::new(increase)),
+                None => families.push(Arc::new(counted)),
             }
         }
-        for (index, increase) in self.origins {
-            let origins = Arc::make_mut(&mut stack.origins);
+        for OriginIncrease { group, index, counted } in self.origins {
+            let origins = Arc::make_mut(&mut stacks.entry(group).or_default().origins);
             match origins.get_mut(index) {
-                Some(origin) => *origin = combined(origin, &increase, u64::wrapping_add),
-                None => origins.push(increase),
+                Some(origin) => *origin = combined(origin, &counted, u64::wrapping_add),
+                None => origins.push(counted),
             }
         }
     }
@@ -191,8 +236,6 @@ impl StackIncrease {
 
 #[cfg(test)]
 pub mod tests {
-    use std::collections::BTreeMap;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -264,14 +307,11 @@ pub mod tests {
         Arc::make_mut(who).insert(4, Who::Unknown(crate::model::ids::By::Process));
         let difference = between(&before, &after).unwrap();
         let groups = difference.groups.as_ref().unwrap();
-        let changed: Vec<_> = groups
-            .stacks
-            .0
-            .iter()
-            .map(|(group, stack)| (*group, stack.families.len()))
-            .collect();
-        assert_eq!(changed, [(3, 1), (5, 3)]);
-        assert_eq!(groups.stacks.0[0].1.families[0].1.reached[0], 3);
+        let changed = groups.stacks.families.iter();
+        let changed: Vec<_> = changed.map(|family| (family.group, family.index)).collect();
+        assert_eq!(changed, [(3, 2), (5, 0), (5, 1), (5, 2)]);
+        assert_eq!(groups.stacks.families[0].counted.reached[0], 3);
+        assert_eq!(groups.stacks.new, [5]);
         assert_eq!(groups.who.iter().map(|(group, _)| *group).collect::<Vec<_>>(), [4, 5]);
         assert_eq!(difference.after(before.clone()), after);
         // A group that is gone cannot be said.
