@@ -1,5 +1,7 @@
 //! The measured disks, and the kernel's own counters of them.
 
+use std::rc::Rc;
+
 use crate::model::run_info::DisksInfo;
 use crate::model::snapshot::DiskCounters;
 
@@ -11,7 +13,7 @@ use super::diskstats::Diskstats;
 pub struct Disks {
     names: Vec<String>,
     /// `None`: it cannot be read.
-    stats: Option<Diskstats>,
+    pub stats: Option<Rc<Diskstats>>,
     /// The kernel keeps no statistics for one of them.
     pub is_uncounted: bool,
     is_bio_based: bool,
@@ -24,7 +26,7 @@ impl Disks {
         match disk {
             Some(disk) => Self {
                 names: vec![disk.name.clone()],
-                stats: Diskstats::open().ok(),
+                stats: Diskstats::open().ok().map(Rc::new),
                 is_uncounted: disk.is_uncounted,
                 is_bio_based: disk.is_bio_based,
                 is_partition: disk.is_partition,
@@ -34,7 +36,7 @@ impl Disks {
                 Self {
                     is_uncounted: all.iter().any(|(_, is_uncounted)| *is_uncounted),
                     names: all.into_iter().map(|(name, _)| name).collect(),
-                    stats: Diskstats::open().ok(),
+                    stats: Diskstats::open().ok().map(Rc::new),
                     ..Self::default()
                 }
             }
@@ -43,7 +45,9 @@ impl Disks {
 
     /// The kernel's counters so far; `None` if they are not available.
     pub fn read(&self) -> Option<DiskCounters> {
-        self.stats.as_ref()?.counters(&self.names).ok()
+        let stats = self.stats.as_ref()?;
+        stats.read().ok()?;
+        Some(stats.counters(&self.names))
     }
 
     /// What a report needs to know about them.

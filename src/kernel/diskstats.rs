@@ -1,5 +1,6 @@
 //! `/proc/diskstats`: the kernel's own counters of disks (Documentation/admin-guide/iostats.rst).
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 
@@ -11,7 +12,11 @@ const PATH: &str = "/proc/diskstats";
 
 /// The file, which is opened once and read again and again.
 #[derive(Debug)]
-pub struct Diskstats(File);
+pub struct Diskstats {
+    file: File,
+    /// What it said at the last reading.
+    text: RefCell<String>,
+}
 
 impl Diskstats {
     /// Opens it.
@@ -19,23 +24,31 @@ impl Diskstats {
     /// # Errors
     /// If it cannot be opened.
     pub fn open() -> io::Result<Self> {
-        Ok(Self(File::open(PATH)?))
+        Ok(Self {
+            file: File::open(PATH)?,
+            text: RefCell::default(),
+        })
     }
 
-    /// The sums over these disks and partitions.
+    /// Reads it.
     ///
     /// # Errors
-    /// If the file cannot be read.
-    pub fn counters(&self, names: &[String]) -> io::Result<DiskCounters> {
-        Ok(parse(&text_again(&self.0)?, names))
+    /// If it cannot be read.
+    pub fn read(&self) -> io::Result<()> {
+        *self.text.borrow_mut() = text_again(&self.file)?;
+        Ok(())
     }
 
-    /// The use of these disks so far.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
-    pub fn used(&self, names: &[String]) -> io::Result<Vec<Use>> {
-        Ok(parse_use(&text_again(&self.0)?, names))
+    /// The sums over these disks and partitions, when it was read last.
+    #[must_use]
+    pub fn counters(&self, names: &[String]) -> DiskCounters {
+        parse(&self.text.borrow(), names)
+    }
+
+    /// The use of these disks, when it was read last.
+    #[must_use]
+    pub fn used(&self, names: &[String]) -> Vec<Use> {
+        parse_use(&self.text.borrow(), names)
     }
 }
 

@@ -7,6 +7,7 @@ mod page;
 mod recorded;
 
 use std::os::fd::BorrowedFd;
+use std::rc::Rc;
 use std::time::Instant;
 
 use nix::sys::signal::Signal;
@@ -25,10 +26,11 @@ use crate::model::report::moment::DiskUse;
 use crate::model::report::slow::SlowCall;
 use crate::model::report::stack::StackReport;
 use crate::model::report::{Report, nanoseconds};
-use crate::model::run_info::RunInfo;
 use crate::model::selection::Selection;
 use crate::model::snapshot::{Snapshot, StackIncreases};
 use crate::say;
+use crate::source::Source;
+use crate::source::live::Live;
 use crate::sys::memory::keep_freed;
 use crate::view::live::{Action, Beside, Facts, Model, Shows};
 use crate::view::text::notes::rows_not_measured;
@@ -70,11 +72,12 @@ impl LiveView {
     pub fn begin(
         live: &LiveOptions,
         options: &Options,
-        info: &RunInfo,
+        source: &Live,
         first: &Report,
         start: &Snapshot,
         recording: Option<String>,
     ) -> Result<Self, Cause> {
+        let info = source.info();
         let slower_ns = options.measure.scope.slower().map(nanoseconds);
         let utc_offset = crate::source::live::utc_offset(start.wall);
         let facts = Facts {
@@ -115,7 +118,7 @@ impl LiveView {
             model: Model::new(facts, Some(live.history_bytes)),
             console: Console::open(options.output.color)?,
             slow: (Vec::new(), 0),
-            disks: DiskReader::begin(info.filter.disk.as_deref()),
+            disks: DiskReader::begin(info.filter.disk.as_deref(), source.diskstats()),
             records,
             kept,
             attention: Attention::new(first),
@@ -322,29 +325,42 @@ struct DiskReader {
     /// The disks that are read; empty: none.
     names: Vec<String>,
     /// `None`: the kernel does not say how they are used.
-    stats: Option<Diskstats>,
+    stats: Option<Rc<Diskstats>>,
+    /// The source of the run reads them at the end of each second.
+    is_shared: bool,
     before: Vec<Use>,
 }
 
 impl DiskReader {
-    fn begin(only: Option<&str>) -> Self {
+    /// `shared`: what the source of the run reads.
+    fn begin(only: Option<&str>, shared: Option<Rc<Diskstats>>) -> Self {
         let all = disk::with_requests().into_iter().map(|(name, _)| name);
         let names: Vec<String> = match only {
             Some(only) => vec![only.to_owned()],
             None => all.collect(),
         };
-        let stats = Diskstats::open().ok();
-        let before = stats.as_ref().and_then(|stats| stats.used(&names).ok());
-        Self {
+        let is_shared = shared.is_some();
+        let mut reader = Self {
             names,
-            stats,
-            before: before.unwrap_or_default(),
+            stats: shared.or_else(|| Diskstats::open().ok().map(Rc::new)),
+            is_shared,
+            before: Vec::new(),
+        };
+        reader.before = reader.used().unwrap_or_default();
+        reader
+    }
+
+    fn used(&self) -> Option<Vec<Use>> {
+        let stats = self.stats.as_ref()?;
+        if !self.is_shared {
+            stats.read().ok()?;
         }
+        Some(stats.used(&self.names))
     }
 
     /// The use since the last time; `None`: the kernel does not say.
     fn second(&mut self, span_ns: u64) -> Option<Vec<DiskUse>> {
-        let now = self.stats.as_ref()?.used(&self.names).ok()?;
+        let now = self.used()?;
         let before = std::mem::replace(&mut self.before, now);
         let uses = self.before.iter().filter_map(|now| {
             let before = before.iter().find(|before| before.name == now.name)?;

@@ -237,7 +237,7 @@ impl Session<Live> {
         recording: Option<String>,
     ) -> Result<(), Cause> {
         self.source.look_at_probes_every(PROBES);
-        let view = LiveView::begin(live, options, self.source.info(), first, &self.before, recording)?;
+        let view = LiveView::begin(live, options, &self.source, first, &self.before, recording)?;
         self.live = Some(view);
         Ok(())
     }

@@ -15,11 +15,13 @@ mod under_way;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::budget::{CpuShare, CpuTimes, Detached};
 use crate::catalog::Layer;
 use crate::kernel::disks::Disks;
+use crate::kernel::diskstats::Diskstats;
 use crate::model::abi::{EPOCH_STEP, STOP_CALLS, STOP_PAIRS, STOP_REQUESTS};
 use crate::model::events::Events;
 use crate::model::record::Call;
@@ -214,6 +216,12 @@ impl Live {
     /// The kernel's counters of the disks so far; `None` if they are not compared, or not available.
     fn read_disks(&self) -> Option<DiskCounters> {
         self.disks.as_ref()?.read()
+    }
+
+    /// What the kernel counts of disks, which is read at the end of each interval; `None`: it is not.
+    #[must_use]
+    pub fn diskstats(&self) -> Option<Rc<Diskstats>> {
+        self.disks.as_ref()?.stats.clone()
     }
 
     /// The counters so far. It ends no interval.
