@@ -82,7 +82,17 @@ impl<'a> Canvas<'a> {
         let style = self.style(tone);
         let text = self.shown(text);
         let (start, line) = (self.area.x + x, self.area.y + y);
-        let (end, _) = self.buffer.set_stringn(start, line, text, width.into(), style);
+        let end = if text.is_ascii() {
+            // Each character has a cell: they need not be looked up in the tables of Unicode.
+            for (column, c) in (start..start + width).zip(text.chars()) {
+                if let Some(cell) = self.buffer.cell_mut((column, line)) {
+                    cell.set_char(c);
+                }
+            }
+            start + text.len().min(width.into()) as u16
+        } else {
+            self.buffer.set_stringn(start, line, text, width.into(), style).0
+        };
         // What was there before leaves no trace.
         for column in start..end {
             if let Some(cell) = self.buffer.cell_mut((column, line)) {

@@ -123,14 +123,11 @@ pub fn groups(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     };
     let table = headings(canvas, area, &title, columns, sorted);
     let room = usize::from(area.height.saturating_sub(1));
-    let keys: Vec<String> = all.iter().map(|group| group.name.clone()).collect();
-    let is_list = is_selectable(model, Pane::Groups);
-    let selected = model.selected_line(&keys);
-    let first = if is_list {
-        first_line(selected, all.len(), room)
-    } else {
-        0
-    };
+    let selected = is_selectable(model, Pane::Groups).then(|| {
+        let keys: Vec<String> = all.iter().map(|group| group.name.clone()).collect();
+        model.selected_line(&keys)
+    });
+    let first = selected.map_or(0, |selected| first_line(selected, all.len(), room));
     let total: u64 = all.iter().map(|group| group.ns).fold(0, u64::saturating_add);
     let is_split = shown
         .report
@@ -140,7 +137,7 @@ pub fn groups(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         .any(|family| family.is_split());
     for (line, group) in all.iter().enumerate().skip(first).take(room) {
         let cells = cells(group, shown.report.length, total, (is_wide, is_split));
-        let tone = if is_list && line == selected {
+        let tone = if Some(line) == selected {
             Tone::Selected
         } else {
             Tone::Usual
