@@ -78,15 +78,13 @@ static __always_inline __u32 slot_by_address(__u64 address)
 	static __always_inline int keep_##NAME(__u64 address, const struct found_##NAME *known,                        \
 					       const struct NAME##_state *state)                                       \
 	{                                                                                                              \
-		struct NAME##_slot *slot = known->slot;                                                                \
+		struct NAME##_state *kept = known->state;                                                              \
 		int failed;                                                                                            \
                                                                                                                        \
-		if (known->state) {                                                                                    \
-			*known->state = *state;                                                                        \
-			return 0;                                                                                      \
-		}                                                                                                      \
-		if (slot && !__sync_val_compare_and_swap(&slot->address, 0, address)) {                                \
-			slot->state = *state;                                                                          \
+		if (!kept && known->slot && !__sync_val_compare_and_swap(&known->slot->address, 0, address))           \
+			kept = &known->slot->state;                                                                    \
+		if (kept) {                                                                                            \
+			*kept = *state;                                                                                \
 			return 0;                                                                                      \
 		}                                                                                                      \
 		/* Before 6.4 (d7ba4cc900bf) only the lower 32 bits of the helper's result are valid. */               \
