@@ -376,6 +376,9 @@ static __always_inline int on_issue(const struct request_view *view)
 	}
 	if (config.group_by && state.foreign != FOREIGN_PROCESS)
 		state.group = group_of_request(view, state.op, &stamp, old);
+	/* Found again: the verifier would follow all of the above once for each way in which it was found. */
+	if (WHOLE_STACK)
+		known = find_request(address);
 	remember_request(address, &known, &state);
 	return 0;
 }
@@ -884,7 +887,8 @@ static __always_inline void remember_bio(__u64 bio, const struct found_bio *know
 }
 
 /* Keeps who submits a bio, and when. `known`: what find_bio() returned. */
-static __always_inline void stamp_bio(const struct bio_view *view, struct found_bio *known, bool has_request)
+static __always_inline void stamp_bio(const struct bio_view *view, struct found_bio *known, bool has_request,
+				      bool held)
 {
 	struct bio_state state = {
 		.queued_ns = bpf_ktime_get_ns(),
@@ -892,6 +896,7 @@ static __always_inline void stamp_bio(const struct bio_view *view, struct found_
 		.owner = OWNER_TRACED,
 		.has_request = has_request,
 		.is_stacked = view->is_stacked,
+		.held = held,
 	};
 	__u64 address = view->address;
 
@@ -916,7 +921,7 @@ static __always_inline void stamp_bio(const struct bio_view *view, struct found_
 		if (state.origin == ORIGIN_OWN && is_readahead(view->flags))
 			state.origin = ORIGIN_READAHEAD;
 	}
-	/* Found again: the verifier would follow all of the above once for each way in which it was found. */
+	/* As in on_issue(). */
 	if (WHOLE_STACK)
 		*known = find_bio(address);
 	remember_bio(address, known, &state);
@@ -940,10 +945,7 @@ static __always_inline void hold_bio(struct bio *bio)
 	known = find_bio(address);
 	if (control.stopped & STOP_REQUESTS || view.is_stacked || is_held_for_another(known.state))
 		return;
-	stamp_bio(&view, &known, false);
-	known = find_bio(address);
-	if (known.state)
-		known.state->held = 1;
+	stamp_bio(&view, &known, false, true);
 	breakdown = find_breakdown();
 	if (breakdown)
 		breakdown->own_bios = 1;
@@ -973,7 +975,7 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 	}
 	if (!block.is_bio_based) {
 		if (is_new)
-			stamp_bio(view, &known, false);
+			stamp_bio(view, &known, false, false);
 		return 0;
 	}
 	if (!view->on_disk)
@@ -1023,7 +1025,7 @@ static __always_inline int on_getrq(const struct bio_view *view, bool is_second)
 		if (is_second)
 			__sync_fetch_and_add(&control.recovered, 1);
 	} else if (!state || !is_second) {
-		stamp_bio(view, &known, true);
+		stamp_bio(view, &known, true, false);
 	}
 	return 0;
 }
