@@ -173,7 +173,7 @@ const volatile __u8 completion_counters[MAX_OPS];
 static __always_inline void finish_start(const struct async_start *start, __u32 layer, __u64 now, long value,
 					 bool completed)
 {
-	__u32 op = point_op(start->point), row = completed ? completion_counters[op] | COUNTER_ATOMIC : op;
+	__u32 op = point_op(start->point), row = completed ? completion_counters[op] : op;
 	bool is_lost = false;
 
 	if (!start->point || point_is_suppressed(start->point))
@@ -191,7 +191,8 @@ static __always_inline void finish_start(const struct async_start *start, __u32 
 	if (is_lost || now < start->entered_ns) {
 		count_lost(row, is_lost ? LOST_RETURN : LOST_CLOCK, 1);
 	} else {
-		record_out_of_line(row | COUNTER_MOVES_BYTES, now - start->entered_ns, value);
+		record_out_of_line(row | COUNTER_MOVES_BYTES | (completed ? COUNTER_ATOMIC : 0), now - start->entered_ns,
+				   value);
 		record_in_group(start->group, op, true, now - start->entered_ns, value, 0);
 	}
 }

@@ -157,7 +157,7 @@ __noinline int count_aside(__u32 op, __u32 kind)
 
 static __always_inline void lose_request(__u8 op, enum lost_reason why)
 {
-	count_lost(block_index(op) | COUNTER_ATOMIC, why, 1);
+	count_lost(block_index(op), why, 1);
 }
 
 /*

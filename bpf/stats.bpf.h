@@ -116,27 +116,27 @@ static __always_inline struct op_stats *stats_of(__u32 counter)
 	return (struct op_stats *)address;
 }
 
-/* Flag in the `counter` argument; an argument of its own would be set on paths that do not need it. */
-#define COUNTER_ATOMIC (1u << 31)
-
 /*
  * Counts lost calls. Out of line (compat.bpf.h), as are all functions that are neither inline nor static: it is rare,
- * and the verifier checks it once, and not on each path that leads to it.
+ * and the verifier checks it once, and not on each path that leads to it. Atomic: that only some callers need it would be
+ * more code in each program.
  */
 __noinline int count_lost(__u32 counter, __u32 why, __u64 n)
 {
-	struct op_stats *s = stats_of(counter & ~COUNTER_ATOMIC);
+	struct op_stats *s = stats_of(counter);
 
 	if (s)
-		add_to(&s->lost[why & (LOST_REASONS - 1)], n, counter & COUNTER_ATOMIC);
+		__sync_fetch_and_add(&s->lost[why & (LOST_REASONS - 1)], n);
 	return 0;
 }
 
-/* Counts an errno. One beyond ERRNOS different ones is only counted in `errors`, which the report states. */
+/*
+ * Counts an errno. One beyond ERRNOS different ones is only counted in `errors`, which the report states. Atomic as
+ * count_lost().
+ */
 __noinline int count_errno(__u32 counter, __u32 error)
 {
-	struct op_stats *s = stats_of(counter & ~COUNTER_ATOMIC);
-	bool atomic = counter & COUNTER_ATOMIC;
+	struct op_stats *s = stats_of(counter);
 
 	if (!s)
 		return 0;
@@ -148,7 +148,7 @@ __noinline int count_errno(__u32 counter, __u32 error)
 		if (!slot->error)
 			slot->error = error;
 		if (slot->error == error) {
-			add_to(&slot->calls, 1, atomic);
+			__sync_fetch_and_add(&slot->calls, 1);
 			break;
 		}
 	}
@@ -238,7 +238,7 @@ static __always_inline void record_to(struct op_stats *s, __u32 counter, bool mo
 {
 	count_call(s, moves_bytes, ns, step, value, atomic);
 	if (errno_of(value))
-		count_errno(atomic ? counter | COUNTER_ATOMIC : counter, errno_of(value));
+		count_errno(counter, errno_of(value));
 }
 
 static __always_inline void record_in(__u32 counter, bool moves_bytes, __u64 ns, long value, bool atomic)
@@ -251,7 +251,10 @@ static __always_inline void record_in(__u32 counter, bool moves_bytes, __u64 ns,
 		record_to(s, counter, moves_bytes, ns, step_of(ns), value, atomic);
 }
 
-#define COUNTER_MOVES_BYTES (1u << 30) /* flag in the `counter` argument, as COUNTER_ATOMIC */
+/* Flags in the `counter` argument; arguments of their own would be set on paths that do not need them. */
+#define COUNTER_MOVES_BYTES (1u << 30)
+#define COUNTER_ATOMIC (1u << 31)
+
 /* record_in(), out of line, for callers that the verifier reaches on many paths. */
 __noinline int record_out_of_line(__u32 counter, __u64 ns, long value)
 {
