@@ -366,7 +366,8 @@ struct block_config {
 	__u8 ends_have_second; /* a second program sees each end too; the first to run counts it */
 	__u8 by_both; /* bios are seen by a kprobe and by a tracepoint; the second event of a bio changes nothing */
 	__u8 neighbours; /* requests of processes that are not traced are seen too; neighbour.bpf.h */
-	__u8 pad[2];
+	__u8 has_batches; /* some requests end in batches, at a function that is probed */
+	__u8 pad[1];
 };
 
 /* Processes and kernel threads that are counted separately as neighbours. */

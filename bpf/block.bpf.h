@@ -1216,33 +1216,63 @@ int block_issue_function(struct pt_regs *ctx)
 	return is_on_selected_disk(&view, direct) ? on_issue(&view) : 0;
 }
 
-/* blk_update_request(rq, status, bytes) */
-SEC("kprobe")
-int block_end_function(struct pt_regs *ctx)
-{
-	struct request *rq = (void *)PT_REGS_PARM1(ctx);
-	bool direct = TYPE_ONCE(rq);
-
-	return on_end(rq, direct, (__u8)PT_REGS_PARM2(ctx), true, PT_REGS_PARM3(ctx), END_BY_FUNCTION);
-}
-
-/* A function of its own: older verifiers check it once, and not in each round of the loop that calls it. */
-__noinline int end_of_batch(__u64 address)
+/* A request ends, seen at a function. */
+static __always_inline int end_by_function(__u64 address, __u8 status, __u32 bytes)
 {
 	struct request *rq = (void *)address;
 	bool direct = TYPE_ONCE(rq);
 
-	return on_end(rq, direct, 0, true, READ(direct, rq, __data_len), END_BY_FUNCTION);
+	return on_end(rq, direct, status, true, bytes, END_BY_FUNCTION);
+}
+
+/* A function of its own: older verifiers check it once, and not in each round of the loop that calls it. */
+__noinline int end_out_of_line(__u64 address, __u32 status, __u32 bytes)
+{
+	return end_by_function(address, status, bytes);
 }
 
 /* Handles up to REQUESTS_AT_ONCE requests of a batch. Returns the next one. */
 __noinline __u64 end_some_of_batch(__u64 address)
 {
 	for (int i = 0; i < REQUESTS_AT_ONCE && address; i++) {
-		end_of_batch(address);
-		address = (__u64)BPF_CORE_READ((struct request *)address, rq_next);
+		struct request *rq = (void *)address;
+
+		end_out_of_line(address, 0, PROBED(rq, __data_len));
+		address = (__u64)BPF_CORE_READ(rq, rq_next);
 	}
 	return address;
+}
+
+static __always_inline int end_batch(__u64 argument)
+{
+	__u64 address;
+
+	if (bpf_core_type_exists(struct rq_list)) {
+		struct io_comp_batch___rq_list *batch = (void *)argument;
+
+		address = (__u64)BPF_CORE_READ(batch, req_list.head);
+	} else {
+		struct io_comp_batch *batch = (void *)argument;
+
+		address = (__u64)BPF_CORE_READ(batch, req_list);
+	}
+	for (int i = 0; i < REQUESTS_OF_A_BATCH / REQUESTS_AT_ONCE && address; i++)
+		address = end_some_of_batch(address);
+	return 0;
+}
+
+/*
+ * blk_update_request(rq, status, bytes). In the whole-stack view, where the code for an end is long, also
+ * blk_mq_end_request_batch(), whose link has a cookie: one copy of the code starts sooner than two.
+ */
+SEC("kprobe")
+int block_end_function(struct pt_regs *ctx)
+{
+	if (!WHOLE_STACK)
+		return end_by_function(PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx), PT_REGS_PARM3(ctx));
+	if (block.has_batches && bpf_get_attach_cookie(ctx))
+		return end_batch(PT_REGS_PARM1(ctx));
+	return end_out_of_line(PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx), PT_REGS_PARM3(ctx));
 }
 
 /*
@@ -1252,20 +1282,7 @@ __noinline __u64 end_some_of_batch(__u64 address)
 SEC("kprobe")
 int block_end_batch_function(struct pt_regs *ctx)
 {
-	__u64 address;
-
-	if (bpf_core_type_exists(struct rq_list)) {
-		struct io_comp_batch___rq_list *batch = (void *)PT_REGS_PARM1(ctx);
-
-		address = (__u64)BPF_CORE_READ(batch, req_list.head);
-	} else {
-		struct io_comp_batch *batch = (void *)PT_REGS_PARM1(ctx);
-
-		address = (__u64)BPF_CORE_READ(batch, req_list);
-	}
-	for (int i = 0; i < REQUESTS_OF_A_BATCH / REQUESTS_AT_ONCE && address; i++)
-		address = end_some_of_batch(address);
-	return 0;
+	return end_batch(PT_REGS_PARM1(ctx));
 }
 
 #endif

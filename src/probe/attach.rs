@@ -326,7 +326,7 @@ impl Attaching<'_> {
                 // The report would lack selected processes.
                 Err(error) => return Err(AttachError::Follow(error.into())),
             };
-            let probe = Probe::on_event(None, hook, event, Some(program));
+            let probe = Probe::on_event(None, hook, &[event], Some(program));
             self.attached.probes.push(probe);
             links.push(link);
         }
@@ -598,7 +598,7 @@ impl Attaching<'_> {
                     Some(loaded) => loaded.clone(),
                     None => shared.insert(Rc::new(load()?)).clone(),
                 };
-                let (link, _) = self.on_entry(&program, function)?;
+                let (link, _) = self.on_entry(&program, function, 0)?;
                 Ok((program, link))
             }
             _ => Err(io::ErrorKind::Unsupported.into()),
@@ -606,8 +606,8 @@ impl Attaching<'_> {
     }
 
     /// Attaches a program to the entry of a function by a kprobe. Returns also the source of its count of skipped runs.
-    fn on_entry(&self, program: &OwnedFd, function: &str) -> io::Result<(Detachable, SkipSource)> {
-        let link = Rc::new(perf::attach_kprobe(program.as_fd(), function, false)?);
+    fn on_entry(&self, program: &OwnedFd, function: &str, cookie: u64) -> io::Result<(Detachable, SkipSource)> {
+        let link = Rc::new(perf::attach_kprobe(program.as_fd(), function, false, cookie)?);
         Ok((Detachable::Perf(link.clone()), SkipSource::Perf(link)))
     }
 
@@ -716,7 +716,7 @@ impl Attaching<'_> {
                 .map(|leave| self.kprobe_return(leave, target.function, hook));
             let links = at_return
                 .transpose()
-                .and_then(|leave| Ok((leave, perf::attach_kprobe(enter.as_fd(), target.function, false)?)));
+                .and_then(|leave| Ok((leave, perf::attach_kprobe(enter.as_fd(), target.function, false, 0)?)));
             taken.push(links.is_ok());
             match links {
                 Ok((leave_link, enter_link)) => {
@@ -743,7 +743,7 @@ impl Attaching<'_> {
 
     fn kprobe_return(&mut self, leave: &OwnedFd, function: &str, hook: Hook) -> io::Result<PerfLink> {
         if hook == Hook::Kprobe {
-            return perf::attach_kprobe(leave.as_fd(), function, true);
+            return perf::attach_kprobe(leave.as_fd(), function, true, 0);
         }
         if self.events.is_none() {
             let tracefs = self.setup.facts.tracefs.as_deref().ok_or(io::ErrorKind::Unsupported)?;
@@ -966,7 +966,8 @@ impl Attached {
         {
             last.functions.push(function.to_owned());
         } else {
-            self.probes.push(Probe::on_event(None, hook, function, Some(program)));
+            self.probes
+                .push(Probe::on_event(None, hook, &[function], Some(program)));
         }
     }
 

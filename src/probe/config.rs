@@ -447,7 +447,8 @@ fn block_config(setup: &Setup<'_>, way: &BlockWay) -> types::block_config {
         ends_have_second: u8::from(way.again),
         by_both: u8::from(way.is_by_both()),
         neighbours: u8::from(setup.reports_neighbours()),
-        pad: [0; 2],
+        has_batches: u8::from(way.ends_in_batches()),
+        pad: [0; 1],
     }
 }
 

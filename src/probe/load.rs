@@ -15,7 +15,7 @@ use super::Hook;
 use super::attach::AttachError;
 use super::binned::BinnedCounters;
 use super::config::{self, Made, OneValue, Setup};
-use super::plan::{BlockWay, END_FUNCTIONS, Plan, Start};
+use super::plan::{BlockWay, Plan, Start};
 use super::program::{self, Programs};
 use super::refusal::Why;
 use super::request::{RecordWish, Request};
@@ -227,7 +227,6 @@ fn choose_block_programs(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<
     let is_by_both = way.is_some_and(BlockWay::is_by_both);
     let by_tracepoints_twice = way.is_some_and(|way| way.again && !way.hook.is_on_functions());
     let announced = matches!(start, Start::Event | Start::Function(_));
-    let ends_in_batches = |way: &BlockWay| way.ends.contains(&END_FUNCTIONS[1]);
 
     let progs = &mut open.progs;
     progs.block_issue_btf.set_autoload(by_tracepoint);
@@ -254,9 +253,11 @@ fn choose_block_programs(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<
         .set_autoload(matches!(start, Start::Function(_)));
     progs.block_issue_function.set_autoload(by_function);
     progs.block_end_function.set_autoload(by_function);
+    let batches = requests.is_some_and(BlockWay::ends_in_batches);
+    // In the whole-stack view the other program sees them too.
     progs
         .block_end_batch_function
-        .set_autoload(by_function && requests.is_some_and(ends_in_batches));
+        .set_autoload(batches && !setup.request.whole_stack);
 }
 
 /// Selects the programs of the scheduler's tracepoints, and those of bios that only the whole-stack view needs.

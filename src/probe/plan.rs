@@ -78,6 +78,12 @@ impl BlockWay {
     pub fn is_by_both(&self) -> bool {
         self.again && self.hook.is_on_functions()
     }
+
+    /// Whether some requests end in batches, at a function that is probed.
+    #[must_use]
+    pub fn ends_in_batches(&self) -> bool {
+        self.ends.contains(&END_FUNCTIONS[1])
+    }
 }
 
 /// The source of the start time of requests.

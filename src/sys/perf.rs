@@ -78,7 +78,7 @@ fn number_in(text: &str) -> Option<u32> {
 ///
 /// # Errors
 /// The kernel's error: ENOENT or EINVAL for a function that cannot be probed, EACCES and EPERM for missing privileges.
-pub fn attach_kprobe(program: BorrowedFd<'_>, function: &str, at_return: bool) -> io::Result<PerfLink> {
+pub fn attach_kprobe(program: BorrowedFd<'_>, function: &str, at_return: bool, cookie: u64) -> io::Result<PerfLink> {
     const UNIT: &str = "/sys/bus/event_source/devices/kprobe";
     let name = CString::new(function)?;
     let mut attributes = sys::perf_event_attr {
@@ -89,7 +89,7 @@ pub fn attach_kprobe(program: BorrowedFd<'_>, function: &str, at_return: bool) -
         attributes.config = 1 << read_number(format!("{UNIT}/format/retprobe"))?;
     }
     attributes.__bindgen_anon_3.config1 = name.as_ptr() as u64;
-    attach(program, open(&mut attributes, ANY_CPU, None)?)
+    attach(program, open(&mut attributes, ANY_CPU, None)?, cookie)
 }
 
 /// Attaches `program` to the tracepoint or tracefs event of this number.
@@ -103,7 +103,7 @@ pub fn attach_event(program: BorrowedFd<'_>, id: u64) -> io::Result<PerfLink> {
         ..Default::default()
     };
     attributes.__bindgen_anon_1.sample_period = 1;
-    attach(program, open(&mut attributes, ANY_CPU, None)?)
+    attach(program, open(&mut attributes, ANY_CPU, None)?, 0)
 }
 
 /// Context switches of one CPU, by two of the kernel's counters.
@@ -183,19 +183,27 @@ impl SwitchCounters {
     }
 }
 
-fn attach(program: BorrowedFd<'_>, event: OwnedFd) -> io::Result<PerfLink> {
-    // SAFETY: both descriptors are open; no options are passed.
+/// `cookie`: not 0 only where links have cookies (5.15).
+fn attach(program: BorrowedFd<'_>, event: OwnedFd, cookie: u64) -> io::Result<PerfLink> {
+    let mut options = sys::bpf_link_create_opts {
+        sz: size_of::<sys::bpf_link_create_opts>() as sys::size_t,
+        ..Default::default()
+    };
+    options.__bindgen_anon_1.perf_event.bpf_cookie = cookie;
+    // SAFETY: both descriptors are open, and the options are valid for the call.
     let link = unsafe {
         sys::bpf_link_create(
             program.as_raw_fd(),
             event.as_raw_fd(),
             sys::BPF_PERF_EVENT,
-            std::ptr::null(),
+            &raw const options,
         )
     };
     let link = if link >= 0 {
         // SAFETY: the system call returned this new descriptor.
         Some(unsafe { OwnedFd::from_raw_fd(link) })
+    } else if cookie != 0 {
+        return Err(io::Error::from_raw_os_error(-link));
     } else {
         // SAFETY: both descriptors are open.
         unsafe { perf_event_set_bpf(event.as_raw_fd(), program.as_raw_fd() as u64) }.map_err(io::Error::from)?;

@@ -41,6 +41,12 @@ static __u64 bpf_get_current_pid_tgid(void)
 	return 0;
 }
 
+static __u64 bpf_get_attach_cookie(void *ctx)
+{
+	(void)ctx;
+	return 0;
+}
+
 #include "maps.h"
 
 /* Types and fields are those of new kernels. */

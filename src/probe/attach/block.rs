@@ -10,7 +10,8 @@ use crate::probe::plan::{BIO_FUNCTIONS, BlockWay, END_FUNCTIONS, ISSUE_FUNCTION,
 
 /// A program, and what it is attached to.
 struct Event<'a> {
-    name: &'static str,
+    /// A tracepoint, or functions, of which each has its index here as its cookie.
+    names: Vec<&'static str>,
     program: &'a ProgramMut<'a>,
     skips: Skips<'a>,
 }
@@ -52,9 +53,9 @@ impl Attaching<'_> {
         let mut links = Vec::new();
         let mut probes = Vec::new();
         let mut names: Vec<(String, Hook)> = Vec::new();
-        let probe = |event: &Event<'_>, hook, missed: Option<SkipSource>| {
+        let probe = |event: &Event<'_>, hook, missed: Vec<SkipSource>| {
             let program = self.program(event.program).ok();
-            let mut probe = Probe::on_event(Some(Layer::Blk), hook, event.name, program.clone());
+            let mut probe = Probe::on_event(Some(Layer::Blk), hook, &event.names, program.clone());
             let sources: Vec<SkipSource> = program.map(SkipSource::Program).into_iter().chain(missed).collect();
             probe.alone.clone_from(&sources);
             let other = match event.skips {
@@ -80,22 +81,26 @@ impl Attaching<'_> {
         {
             let (_, link) = self
                 .event(event.program)
-                .map_err(|error| Why::from(error).at(event.name))?;
-            probes.push(probe(&event, Hook::RawTracepoint, None));
+                .map_err(|error| Why::from(error).at(event.names[0]))?;
+            probes.push(probe(&event, Hook::RawTracepoint, Vec::new()));
             links.push((Some(Layer::Blk), link));
-            names.push((event.name.to_owned(), Hook::RawTracepoint));
+            names.push((event.names[0].to_owned(), Hook::RawTracepoint));
         }
-        for event in functions(progs, way)
+        for event in functions(progs, way, self.setup.request.whole_stack)
             .into_iter()
             .filter(|event| self.attached.programs.has(event.program))
         {
-            let (link, missed) = self
-                .program(event.program)
-                .and_then(|program| self.on_entry(&program, event.name))
-                .map_err(|error| Why::from(error).at(event.name))?;
-            probes.push(probe(&event, way.hook, Some(missed)));
-            links.push((Some(Layer::Blk), link));
-            names.push((event.name.to_owned(), way.hook));
+            let mut missed = Vec::new();
+            for (&function, cookie) in event.names.iter().zip(0..) {
+                let (link, misses) = self
+                    .program(event.program)
+                    .and_then(|program| self.on_entry(&program, function, cookie))
+                    .map_err(|error| Why::from(error).at(function))?;
+                missed.push(misses);
+                links.push((Some(Layer::Blk), link));
+                names.push((function.to_owned(), way.hook));
+            }
+            probes.push(probe(&event, way.hook, missed));
         }
         names.dedup();
         self.attached.returns.extend(links);
@@ -114,7 +119,11 @@ impl Attached {
 }
 
 fn event<'a>(name: &'static str, program: &'a ProgramMut<'a>, skips: Skips<'a>) -> Event<'a> {
-    Event { name, program, skips }
+    Event {
+        names: vec![name],
+        program,
+        skips,
+    }
 }
 
 /// Programs on tracepoints in the order in which they are attached, which is that in which they run. The caller leaves
@@ -160,14 +169,19 @@ fn tracepoints<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> [Eve
 }
 
 /// Programs on functions in the order in which they are attached. The caller leaves out those that are not loaded.
-fn functions<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> Vec<Event<'a>> {
+fn functions<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay, in_stack: bool) -> Vec<Event<'a>> {
     use Skips::{Covered, Lost, LostWith};
     let [submit, bio_end] = BIO_FUNCTIONS;
     let [one, batch] = END_FUNCTIONS;
+    let ends = if in_stack { way.ends.clone() } else { vec![one] };
     let end = if way.again { Covered } else { Lost };
     let mut events = vec![
         event(bio_end, &progs.bio_end_function, Covered),
-        event(one, &progs.block_end_function, end),
+        Event {
+            names: ends,
+            program: &progs.block_end_function,
+            skips: end,
+        },
         event(batch, &progs.block_end_batch_function, end),
         event(ISSUE_FUNCTION, &progs.block_issue_function, Lost),
         event(submit, &progs.bio_submit_function, LostWith(&progs.bio_queue_btf)),

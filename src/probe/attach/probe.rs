@@ -103,13 +103,13 @@ fn skipped(sources: &[SkipSource], recovered: u64, programs: &Skipped) -> Option
 }
 
 impl Probe {
-    /// A probe with a single program: on a tracepoint, or on the entry of a function.
-    pub(super) fn on_event(layer: Option<Layer>, hook: Hook, event: &str, program: Option<Rc<OwnedFd>>) -> Self {
+    /// A probe with a single program: on a tracepoint, or on the entries of functions.
+    pub(super) fn on_event(layer: Option<Layer>, hook: Hook, events: &[&str], program: Option<Rc<OwnedFd>>) -> Self {
         Self {
             layer,
             goes_with: layer,
             hook,
-            functions: vec![event.to_owned()],
+            functions: events.iter().map(|&name| name.to_owned()).collect(),
             entry: program,
             leave: None,
             skips: Vec::new(),

@@ -66,7 +66,7 @@ impl Attaching<'_> {
             let (program, link) = self
                 .event(program)
                 .map_err(|error| AttachError::Load(Why::from(error).at("the scheduler's events")))?;
-            let probe = Probe::on_event(None, Hook::RawTracepoint, event, Some(program));
+            let probe = Probe::on_event(None, Hook::RawTracepoint, &[event], Some(program));
             self.attached.probes.push(probe);
             self.attached.returns.push((None, link));
         }

@@ -253,7 +253,7 @@ fn attach(hook: Hook, functions: &[&str], known: &Known) -> Result<Attached, Str
         let at_return = kinds.len() == 2 && place == 0;
         if matches!(hook, Hook::Kprobe | Hook::KprobeEntry) {
             for function in functions {
-                let event = perf::attach_kprobe(program.as_fd(), function, at_return);
+                let event = perf::attach_kprobe(program.as_fd(), function, at_return, 0);
                 attached._events.push(event.map_err(|e| format!("{function}: {e}"))?);
             }
         } else {
