@@ -1178,6 +1178,12 @@ int bio_submit_function(struct pt_regs *ctx)
 	struct bio_view view;
 
 	read_bio((void *)PT_REGS_PARM1(ctx), false, &view);
+	/*
+	 * The function ends a flush without data itself if the disk has no volatile cache, and no program would see that.
+	 * One that goes on passes block_bio_queue and block_getrq.
+	 */
+	if (!block.is_bio_based && bio_op(view.flags, view.bytes) == BLOCK_OP_FLUSH)
+		return 0;
 	return on_bio_queue(&view, true);
 }
 

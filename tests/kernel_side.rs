@@ -413,6 +413,17 @@ proptest! {
         let ended = requests(|request| request.issue_is_seen && request.end_is_seen);
         let lost = requests(|request| request.issue_is_seen && !request.end_is_seen);
         let unmatched = requests(|request| request.has_data && !request.issue_is_seen && request.end_is_seen);
-        prop_assert_eq!(answers.chunks_exact(4).last(), Some(&[ended, lost, unmatched, 0][..]));
+        prop_assert_eq!(answers.chunks_exact(5).last(), Some(&[ended, lost, unmatched, 0, 0][..]));
     }
+}
+
+/// A disk without a volatile cache gets no flush: the function that submits it ends it, and no program sees that.
+#[test]
+fn a_flush_is_kept_only_once_it_has_passed_the_function_that_submits_it() {
+    const SUBMIT: u64 = 2;
+    const QUEUE: u64 = 3;
+    let kept = |events: &[[u64; 3]]| words_of(&mut Command::new(&*ENDS), events.as_flattened()).pop();
+    assert_eq!(kept(&[[SUBMIT, 0, 0]]), Some(0));
+    assert_eq!(kept(&[[SUBMIT, 0, 0], [QUEUE, 0, 0]]), Some(1));
+    assert_eq!(kept(&[[SUBMIT, 0, 4096]]), Some(1));
 }

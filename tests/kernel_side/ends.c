@@ -4,7 +4,8 @@
  * that they call are defined here.
  *
  * ends: reads `struct event` from standard input and writes the `struct sums` after each. All requests have the same
- * address, one after the other. Nothing is selected, and an end has two programs, as on most kernels.
+ * address, one after the other, and so have all bios. Nothing is selected, and an end has two programs, as on most
+ * kernels.
  */
 #include <stdio.h>
 #include <string.h>
@@ -22,8 +23,9 @@ static struct config config = { .counters = MAX_OPS };
 static struct block_config block = { .ends_have_second = true };
 static struct control control;
 static struct op_stats counters[MAX_OPS];
-/* The hash map of requests, with room for one. */
+/* The hash maps of requests and bios, with room for one. */
 static struct request_slot kept;
+static struct bio_slot kept_bio;
 static __u64 clock_ns;
 
 static __u64 bpf_ktime_get_ns(void)
@@ -104,6 +106,8 @@ static void *find_in_map(const void *map, const void *key)
 {
 	if (map == &stats)
 		return &counters[*(const __u32 *)key];
+	if (map == &bios)
+		return kept_bio.address == *(const __u64 *)key ? &kept_bio.state : NULL;
 	return map == &requests && kept.address == *(const __u64 *)key ? &kept.state : NULL;
 }
 
@@ -112,6 +116,10 @@ static int update_map(const void *map, const __u64 *address, const void *state)
 	if (map == &requests) {
 		kept.address = *address;
 		kept.state = *(const struct request_state *)state;
+	}
+	if (map == &bios) {
+		kept_bio.address = *address;
+		kept_bio.state = *(const struct bio_state *)state;
 	}
 	return 0;
 }
@@ -123,12 +131,17 @@ static int delete_from_map(const void *map, const __u64 *address)
 	return 0;
 }
 
-enum { ISSUE, END };
+enum {
+	ISSUE,
+	END,
+	SUBMIT, /* of a bio: the function */
+	QUEUE, /* of a bio: the tracepoint that the function reaches, if it does not end the bio itself */
+};
 
 struct event {
 	__u64 what;
 	__u64 start; /* start_time_ns of the request */
-	__u64 bytes; /* a write; of none, one that only carries a flush and is not issued itself */
+	__u64 bytes; /* a write; of none, one that only carries a flush and is not issued itself; a bio is a flush then */
 };
 
 struct sums {
@@ -136,6 +149,7 @@ struct sums {
 	__u64 lost;
 	__u64 unmatched; /* ends without an issue */
 	__u64 kept; /* an entry is left in the table */
+	__u64 kept_bio;
 };
 
 int main(void)
@@ -143,17 +157,24 @@ int main(void)
 	struct gendisk disk = { 0 };
 	struct request_queue queue = { .disk = &disk };
 	struct request rq = { .q = &queue, .cmd_flags = REQ_OP_WRITE };
+	struct bio bio = { 0 };
 	struct event event;
 
 	while (fread(&event, sizeof(event), 1, stdin) == 1) {
-		__u64 words[] = { (__u64)&rq, 0, event.bytes };
+		__u64 words[] = { (__u64)&rq, 0, event.bytes }, bio_words[] = { (__u64)&bio };
 		struct sums sums = { 0 };
 
 		rq.start_time_ns = event.start;
 		rq.__data_len = event.bytes;
 		rq.state = event.bytes ? 1 : MQ_RQ_IDLE;
+		bio.bi_iter.bi_size = event.bytes;
+		bio.bi_opf = REQ_OP_WRITE | (event.bytes ? 0 : 1u << __REQ_PREFLUSH);
 		if (event.what == ISSUE) {
 			block_issue_btf(words);
+		} else if (event.what == SUBMIT) {
+			bio_submit_function((void *)bio_words);
+		} else if (event.what == QUEUE) {
+			bio_queue_btf(bio_words);
 		} else {
 			block_end_second_btf(words);
 			block_end_btf(words);
@@ -166,6 +187,7 @@ int main(void)
 				sums.lost += counters[i].lost[why];
 		}
 		sums.kept = kept.address != 0;
+		sums.kept_bio = kept_bio.address != 0;
 		if (fwrite(&sums, sizeof(sums), 1, stdout) != 1)
 			return 1;
 	}
