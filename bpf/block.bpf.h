@@ -1040,6 +1040,9 @@ static __always_inline int on_bio_end(__u64 address, __u8 status)
 		return 0;
 	ended = *known.state;
 	forget_bio(address, &known);
+	/* Without waiting for a request: a bio with REQ_NOWAIT, when none was free. */
+	if (WHOLE_STACK && !ended.has_request && !ended.is_stacked && ended.thread == (__u32)bpf_get_current_pid_tgid())
+		got_request();
 	/* A bio of a disk without requests: it gets the part of the sleep that no request below it has taken. */
 	if (WHOLE_STACK && ended.is_stacked)
 		end_in_sleep(ended.thread, ended.queued_ns, now);

@@ -272,7 +272,7 @@ static __always_inline void note_request_from_other(__u32 thread)
 		sleeper->released = 1;
 }
 
-/* The bio has got a request, or was merged into one. */
+/* The bio has got a request, was merged into one, or ended without one. */
 static __always_inline void got_request(void)
 {
 	struct breakdown *breakdown = find_breakdown();
