@@ -714,7 +714,11 @@ __noinline int complete_call(__u32 thread, __u64 now, __s64 value)
 	if (at_end & AT_END_APPENDED && value > 0) {
 		shape = &call_shapes[recorder->call.op & (MAX_OPS - 1)];
 		file = (void *)recorder->file;
-		*offset_of_call(recorder, shape) = BPF_CORE_READ(file, f_pos) - value;
+		if (file)
+			*offset_of_call(recorder, shape) = BPF_CORE_READ(file, f_pos) - value;
+		/* Its definition was lost. */
+		else
+			recorder->call.has &= ~CALL_HAS_POSITION;
 	}
 	return 0;
 }
