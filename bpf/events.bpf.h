@@ -621,8 +621,11 @@ static __always_inline bool is_opened_direct(struct file *file)
 	return PROBED(file, f_flags) & O_DIRECT;
 }
 
-/* The same of a call that has only a descriptor (is_unchecked), when it has returned without reaching vfs. */
-__noinline int note_file_at_end(__u32 thread, __u32 fd)
+/*
+ * The same of a call that has only a descriptor (is_unchecked), when it has returned `value` and no program has seen it
+ * reach vfs.
+ */
+__noinline int note_file_at_end(__u32 thread, __u32 fd, __s64 value)
 {
 	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
 	struct file *file;
@@ -630,8 +633,12 @@ __noinline int note_file_at_end(__u32 thread, __u32 fd)
 	if (!recorder)
 		return 0;
 	file = file_of_descriptor(fd);
-	if (file)
-		note_file_of_call(recorder, thread, file, false, is_opened_direct(file));
+	if (!file)
+		return 0;
+	note_file_of_call(recorder, thread, file, false, is_opened_direct(file));
+	/* It has moved the position by these bytes. complete_call() takes care of appended ones. */
+	if (value > 0 && recorder->call.has & CALL_HAS_POSITION && !(recorder->at_end & AT_END_APPENDED))
+		*offset_of_call(recorder, &call_shapes[recorder->call.op & (MAX_OPS - 1)]) -= value;
 	return 0;
 }
 

@@ -347,7 +347,7 @@ static __always_inline int leave_syscall(__u32 thread, long value, __u64 now)
 			return 0;
 		}
 		if (config.records && is_unchecked)
-			note_file_at_end(thread, state->breakdown.fd);
+			note_file_at_end(thread, state->breakdown.fd, value);
 	}
 	if (config.records && point_return(call.point) == RETURN_FD && value >= 0)
 		note_opened(thread, value);
