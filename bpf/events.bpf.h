@@ -943,14 +943,14 @@ __noinline int record_fault(__u32 op, __u64 begin, __u64 now, __s64 error)
 	return 0;
 }
 
-/* The current thread exits. */
-__noinline int end_recorder(__u32 thread)
+/* The current thread exits, or has got another number (`exits`: 0). */
+__noinline int end_recorder(__u32 thread, __u32 exits)
 {
 	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
 
 	if (!recorder)
 		return 0;
-	if (recorder->comm[0])
+	if (exits && recorder->comm[0])
 		define_thread(true);
 	recorder->call.thread = 0;
 	bpf_map_delete_elem(&recorders, &thread);

@@ -3,11 +3,33 @@
 #ifndef __PROCESS_BPF_H__
 #define __PROCESS_BPF_H__
 
-static __always_inline int on_exec(void)
+/* The current thread exits, or has got another number (`exits`: false): nothing is kept under this one any more. */
+static __always_inline void leave_number(__u32 thread, bool exits)
 {
-	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	struct thread_state *state = find_thread(thread);
+
+	if (state) {
+		lose_frames_of_exiting_thread(state, thread);
+		if (WHOLE_STACK)
+			close_breakdown(&state->breakdown, thread);
+		forget_thread(state, thread);
+	}
+	if (config.records)
+		end_recorder(thread, exits);
+}
+
+/*
+ * `old_thread`: the number that the current thread had until now; that of another thread than the first one of the
+ * process changes to that of the process.
+ */
+static __always_inline int on_exec(__u32 old_thread)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+	__u32 tgid = id >> 32;
 	__u8 yes = 1;
 
+	if (old_thread != (__u32)id)
+		leave_number(old_thread, false);
 	if (tgid == control.command_tgid)
 		bpf_map_update_elem(&traced, &tgid, &yes, BPF_ANY);
 	return 0;
@@ -29,17 +51,8 @@ static __always_inline int on_exit(void)
 	struct task_struct *task = (void *)bpf_get_current_task();
 	struct thread_id id = current_id();
 	__u32 tgid = id.tgid, thread = id.thread;
-	struct thread_state *state;
 
-	state = find_thread(thread);
-	if (state) {
-		lose_frames_of_exiting_thread(state, thread);
-		if (WHOLE_STACK)
-			close_breakdown(&state->breakdown, thread);
-		forget_thread(state, thread);
-	}
-	if (config.records)
-		end_recorder(thread);
+	leave_number(thread, true);
 	if (config.group_by == BY_PROCESS && thread == tgid)
 		note_last_name();
 	if (!config.traced_set)
@@ -57,13 +70,13 @@ static __always_inline int on_exit(void)
 SEC("tp_btf/sched_process_exec")
 int exec_btf(void *ctx)
 {
-	return on_exec();
+	return on_exec(CONTEXT_WORD(ctx, 1));
 }
 
 SEC("tracepoint/sched/sched_process_exec")
-int exec_classic(void *ctx)
+int exec_classic(struct trace_event_raw_sched_process_exec *ctx)
 {
-	return on_exec();
+	return on_exec(ctx->old_pid);
 }
 
 SEC("tp_btf/sched_process_fork")

@@ -450,6 +450,10 @@ struct trace_event_raw_sched_process_fork {
 	int child_pid;
 };
 
+struct trace_event_raw_sched_process_exec {
+	int old_pid;
+};
+
 struct trace_event_raw_sys_enter {
 	long id;
 	unsigned long args[6];

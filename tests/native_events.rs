@@ -152,6 +152,60 @@ fn what_a_small_buffer_has_no_room_for_is_lost_where_it_says() {
     assert_eq!(recorded.counted[&(Layer::Syscall, "pread64")], u128::from(CALLS));
 }
 
+/// Not a test of its own: a thread that is not the first one of its process opens a file and execs.
+#[test]
+#[ignore = "it is a process of the test below"]
+fn execs_as_another_thread() {
+    use std::os::unix::process::CommandExt;
+    let Some(file) = std::env::var_os("FILE") else { return };
+    let other = std::thread::spawn(move || {
+        open(Path::new(&file), libc::O_RDONLY);
+        let tid = nix::unistd::gettid().to_string();
+        fs::write(Path::new(&file).with_extension("tid"), tid).unwrap();
+        Command::new("true").exec()
+    });
+    panic!("{}", other.join().unwrap());
+}
+
+#[test]
+fn a_number_that_an_exec_left_is_later_another_process() {
+    let _turn = turn();
+    let folder = Folder::new("events-exec");
+    let (file, mut number) = (folder.path("data"), 0_i32);
+    let path = CString::new(file.as_os_str().as_bytes()).unwrap();
+    let recorded = folder.recorded(&["-f", "-T", "syscall"], |_| {
+        let mut own = Command::new(std::env::current_exe().unwrap());
+        own.args(["--exact", "--ignored", "execs_as_another_thread"]);
+        assert!(own.env("FILE", &file).stdout(Stdio::null()).status().unwrap().success());
+        number = fs::read_to_string(file.with_extension("tid")).unwrap().parse().unwrap();
+        // SAFETY: all zeros are valid.
+        let mut wish: libc::clone_args = unsafe { std::mem::zeroed() };
+        wish.exit_signal = libc::SIGCHLD as u64;
+        wish.set_tid = &raw const number as u64;
+        wish.set_tid_size = 1;
+        // SAFETY: the child only makes system calls.
+        unsafe {
+            let child = libc::syscall(libc::SYS_clone3, &raw const wish, size_of_val(&wish));
+            if child == 0 {
+                libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), libc::O_WRONLY);
+                libc::_exit(0);
+            }
+            assert_eq!(child, i64::from(number), "{}", std::io::Error::last_os_error());
+            assert_eq!(libc::waitpid(number, std::ptr::null_mut(), 0), number);
+        }
+    });
+    let tid = number.cast_unsigned();
+    let mut calls = recorded.records.calls.clone();
+    calls.retain(|call| call.tid == tid && call.op.name() == "openat");
+    // Of two CPUs, either is read first.
+    calls.sort_by_key(|call| call.begin_ns);
+    let pids: Vec<u32> = calls.iter().map(|call| call.pid).collect();
+    assert!(
+        pids.len() >= 2 && pids[0] != tid && pids[pids.len() - 1] == tid,
+        "{pids:?} at {tid}"
+    );
+}
+
 #[test]
 fn paths_offsets_and_arguments_are_those_of_the_calls() {
     let _turn = turn();

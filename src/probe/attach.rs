@@ -302,7 +302,7 @@ impl Attaching<'_> {
         Ok(())
     }
 
-    /// Attaches to the exit of threads, and with `follow` to forks and execs.
+    /// Attaches to the exit of threads, with `follow` to forks and execs, and for records to execs.
     fn process_events(&mut self) -> Result<(), AttachError> {
         const EXIT: &str = "sched_process_exit";
         let progs = &self.attached.skeleton.progs;
@@ -321,10 +321,12 @@ impl Attaching<'_> {
             }
             let (program, link) = match self.event(program) {
                 Ok(attached) => attached,
-                // Calls that are active when a thread exits then stay "under way" in the report.
-                Err(_) if event == EXIT => continue,
                 // The report would lack selected processes.
-                Err(error) => return Err(AttachError::Follow(error.into())),
+                Err(error) if self.setup.request.follow && event != EXIT => {
+                    return Err(AttachError::Follow(error.into()));
+                }
+                // Calls that are active when a thread exits then stay "under way" in the report.
+                Err(_) => continue,
             };
             let probe = Probe::on_event(None, hook, &[event], Some(program));
             self.attached.probes.push(probe);

@@ -210,8 +210,10 @@ fn choose_programs(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<'_>) {
     progs.exit_classic.set_autoload(classic);
     progs.fork_btf.set_autoload(follow && !classic);
     progs.fork_classic.set_autoload(follow && classic);
-    progs.exec_btf.set_autoload(follow && !classic);
-    progs.exec_classic.set_autoload(follow && classic);
+    // An exec may change the number of a thread, by which records name it.
+    let execs = follow || setup.request.records.is_some();
+    progs.exec_btf.set_autoload(execs && !classic);
+    progs.exec_classic.set_autoload(execs && classic);
     progs.in_flight.set_autoload(!setup.selection.starts_in_table);
     progs.resolve_pids.set_autoload(false);
 }
