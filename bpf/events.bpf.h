@@ -391,12 +391,16 @@ __noinline int define_folder(__u32 is_root, __u64 dentry, __u64 mount, __u64 at)
 	return 0;
 }
 
-/* Defines the working directory of the current process and its root directory, from `at` on. */
+/*
+ * Defines the working directory of the current process and its root directory, from `at` on. A thread that has its own,
+ * by unshare(CLONE_FS), says nothing about those of its process, unless the first thread of that has exited.
+ */
 __noinline int define_folders(__u64 at)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
+	struct fs_struct *of_process = BPF_CORE_READ(task, group_leader, fs);
 
-	if (!config.records)
+	if (!config.records || (of_process && of_process != BPF_CORE_READ(task, fs)))
 		return 0;
 	define_folder(false, (__u64)BPF_CORE_READ(task, fs, pwd.dentry), (__u64)BPF_CORE_READ(task, fs, pwd.mnt), at);
 	define_folder(true, (__u64)BPF_CORE_READ(task, fs, root.dentry), (__u64)BPF_CORE_READ(task, fs, root.mnt), at);

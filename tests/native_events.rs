@@ -207,6 +207,25 @@ fn a_number_that_an_exec_left_is_later_another_process() {
 }
 
 #[test]
+fn a_thread_with_directories_of_its_own_does_not_move_its_process() {
+    let _turn = turn();
+    let folder = Folder::new("events-own-directory");
+    let recorded = folder.recorded(&["-T", "syscall"], |_| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // SAFETY: only this thread is changed.
+                assert_eq!(unsafe { libc::unshare(libc::CLONE_FS) }, 0);
+                std::env::set_current_dir(&folder.0).unwrap();
+            });
+        });
+    });
+    assert_eq!(recorded.calls("chdir").len(), 1);
+    let mut its = recorded.records.folders.iter();
+    let moved = its.find(|defined| recorded.seen(&defined.path) == folder.0.to_str().unwrap());
+    assert_eq!(moved, None);
+}
+
+#[test]
 fn paths_offsets_and_arguments_are_those_of_the_calls() {
     let _turn = turn();
     let folder = Folder::new("events-paths");
