@@ -980,7 +980,7 @@ struct recorder {
 	__u32 waker_tgid;
 	__u16 cpu_left; /* at the start of the sleep */
 	__u8 at_end; /* AT_END_... */
-	__u8 pad;
+	__u8 is_defined; /* the thread has been */
 };
 
 /* What is left to do for a call when it returns, which few calls need. */

@@ -167,6 +167,8 @@ __noinline int make_recorder(__u32 thread, __u32 in_slot)
 		return 0;
 	recorder->call.kind = RECORD_CALL;
 	recorder->call.tgid = bpf_get_current_pid_tgid() >> 32;
+	/* That of no thread, not even of one without a name: the last byte of a name is 0. */
+	recorder->comm[COMM_WORDS - 1] = -1ull;
 	/* Last: from now on it is one. */
 	recorder->call.thread = thread;
 	return 0;
@@ -458,8 +460,9 @@ static __always_inline void know_thread(struct recorder *recorder)
 	if (!define_thread(false))
 		return;
 	/* At the first call of the thread. */
-	if (!recorder->comm[0])
+	if (!recorder->is_defined)
 		define_folders(0);
+	recorder->is_defined = 1;
 	recorder->comm[0] = comm[0];
 	recorder->comm[1] = comm[1];
 }
@@ -954,7 +957,7 @@ __noinline int end_recorder(__u32 thread, __u32 exits)
 
 	if (!recorder)
 		return 0;
-	if (exits && recorder->comm[0])
+	if (exits && recorder->is_defined)
 		define_thread(true);
 	recorder->call.thread = 0;
 	bpf_map_delete_elem(&recorders, &thread);

@@ -226,6 +226,33 @@ fn a_thread_with_directories_of_its_own_does_not_move_its_process() {
 }
 
 #[test]
+fn a_thread_without_a_name_is_defined() {
+    let _turn = turn();
+    let folder = Folder::new("events-no-name");
+    let mut tid = 0;
+    let recorded = folder.recorded(&["-T", "syscall"], |_| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                nix::sys::prctl::set_name(c"").unwrap();
+                tid = nix::unistd::gettid().as_raw().cast_unsigned();
+                open(&folder.path("data"), libc::O_RDONLY);
+            });
+        });
+    });
+    let defined: Vec<_> = recorded
+        .records
+        .threads
+        .iter()
+        .filter(|thread| thread.tid == tid)
+        .collect();
+    assert!(
+        !defined.is_empty() && defined.iter().all(|thread| thread.comm.is_empty()),
+        "{defined:?}"
+    );
+    assert!(defined.iter().any(|thread| thread.has_ended), "{defined:?}");
+}
+
+#[test]
 fn paths_offsets_and_arguments_are_those_of_the_calls() {
     let _turn = turn();
     let folder = Folder::new("events-paths");
