@@ -6,16 +6,18 @@
 /* The current thread exits, or has got another number (`exits`: false): nothing is kept under this one any more. */
 static __always_inline void leave_number(__u32 thread, bool exits)
 {
-	struct thread_state *state = find_thread(thread);
+	struct thread_state *state;
 
+	/* While the slot is taken: the next thread in it may have the same recorder. */
+	if (config.records)
+		end_recorder(thread, exits);
+	state = find_thread(thread);
 	if (state) {
 		lose_frames_of_exiting_thread(state, thread);
 		if (WHOLE_STACK)
 			close_breakdown(&state->breakdown, thread);
 		forget_thread(state, thread);
 	}
-	if (config.records)
-		end_recorder(thread, exits);
 }
 
 /*
