@@ -969,7 +969,7 @@ struct recorder {
 	__u64 file;
 	__u64 dentry;
 	__u64 inode; /* its number; so that of a pipe or a socket is never the same */
-	__u64 comm[COMM_WORDS]; /* as last defined */
+	__u64 comm[COMM_WORDS]; /* the name of the thread; empty until its first call */
 	struct walk walk; /* to define a file or a directory */
 	__u64 fault_offset; /* of the page fault in flight, as the next two */
 	__u32 fault_file;
@@ -980,7 +980,14 @@ struct recorder {
 	__u32 waker_tgid;
 	__u16 cpu_left; /* at the start of the sleep */
 	__u8 at_end; /* AT_END_... */
-	__u8 is_defined; /* the thread has been */
+	__u8 definition; /* enum definition, of the thread */
+};
+
+/* Whether records have a definition of a thread. */
+enum definition {
+	DEFINED_NEVER = 0,
+	DEFINED = 1,
+	DEFINED_BY_OLD_NAME = 2,
 };
 
 /* What is left to do for a call when it returns, which few calls need. */

@@ -167,8 +167,6 @@ __noinline int make_recorder(__u32 thread, __u32 in_slot)
 		return 0;
 	recorder->call.kind = RECORD_CALL;
 	recorder->call.tgid = bpf_get_current_pid_tgid() >> 32;
-	/* That of no thread, not even of one without a name: the last byte of a name is 0. */
-	recorder->comm[COMM_WORDS - 1] = -1ull;
 	/* Last: from now on it is one. */
 	recorder->call.thread = thread;
 	return 0;
@@ -409,14 +407,15 @@ __noinline int define_folders(__u64 at)
 	return 0;
 }
 
-/* Defines the current thread. */
+/* Defines the current thread, by the name in its recorder. */
 __noinline int define_thread(__u32 has_ended)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
 	__u64 id = bpf_get_current_pid_tgid();
+	struct recorder *recorder = config.records ? find_recorder(id) : NULL;
 	struct thread_record *record;
 
-	if (!config.records)
+	if (!recorder)
 		return 0;
 	record = reserve(RECORD_THREAD, struct thread_record);
 	if (!record)
@@ -429,42 +428,42 @@ __noinline int define_thread(__u32 has_ended)
 	record->at_ns = bpf_ktime_get_ns();
 	record->started_ns = BPF_CORE_READ(task, group_leader, start_boottime);
 	record->cgroup = BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id);
-	bpf_get_current_comm(record->comm, sizeof(record->comm));
+	record->comm[0] = recorder->comm[0];
+	record->comm[1] = recorder->comm[1];
 	record->uid = BPF_CORE_READ(task, cred, uid.val);
 	submit(record);
 	return 1;
 }
 
-/* Whether the current thread was defined by its current name. */
-static __always_inline bool is_known_thread(const struct recorder *recorder)
-{
-	__u64 comm[COMM_WORDS];
-
-	if (config.typed_task) {
-		const __u64 *name = (void *)bpf_get_current_task_btf()->comm;
-
-		return recorder->comm[0] == name[0] && recorder->comm[1] == name[1];
-	}
-	bpf_get_current_comm(comm, sizeof(comm));
-	return recorder->comm[0] == comm[0] && recorder->comm[1] == comm[1];
-}
-
-/* Defines the current thread unless it is known by its current name. */
+/* Defines the current thread at its first call, and when it has another name. */
 static __always_inline void know_thread(struct recorder *recorder)
 {
-	__u64 comm[COMM_WORDS];
+	bool is_first;
 
-	if (likely(is_known_thread(recorder)))
+	if (likely(recorder->definition == DEFINED))
 		return;
-	bpf_get_current_comm(comm, sizeof(comm));
+	is_first = recorder->definition == DEFINED_NEVER;
+	if (is_first)
+		bpf_get_current_comm(recorder->comm, sizeof(recorder->comm));
+	/* Before the name is read: another thread may change it now. */
+	recorder->definition = DEFINED;
+	barrier();
 	if (!define_thread(false))
-		return;
-	/* At the first call of the thread. */
-	if (!recorder->is_defined)
+		recorder->definition = is_first ? DEFINED_NEVER : DEFINED_BY_OLD_NAME;
+	else if (is_first)
 		define_folders(0);
-	recorder->is_defined = 1;
-	recorder->comm[0] = comm[0];
-	recorder->comm[1] = comm[1];
+}
+
+/* A thread gets a new name, by itself or by another thread of its process. The kernel has not stored it yet. */
+static __always_inline void note_name(__u32 thread, const void *name)
+{
+	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
+
+	if (!recorder || recorder->definition == DEFINED_NEVER)
+		return;
+	bpf_probe_read_kernel_str(recorder->comm, sizeof(recorder->comm), name);
+	barrier();
+	recorder->definition = DEFINED_BY_OLD_NAME;
 }
 
 /* An argument of the thread's call, counted from 1; 0 if it has none there. */
@@ -957,7 +956,7 @@ __noinline int end_recorder(__u32 thread, __u32 exits)
 
 	if (!recorder)
 		return 0;
-	if (exits && recorder->is_defined)
+	if (exits && recorder->definition)
 		define_thread(true);
 	recorder->call.thread = 0;
 	bpf_map_delete_elem(&recorders, &thread);

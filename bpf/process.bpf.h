@@ -106,6 +106,13 @@ int exit_classic(void *ctx)
 	return on_exit();
 }
 
+SEC("tp_btf/task_rename")
+int BPF_PROG(rename_btf, struct task_struct *task, const char *name)
+{
+	note_name(task->pid, name);
+	return 0;
+}
+
 /* Writes the point of each call in flight whose frame is in task storage. */
 SEC("iter/task")
 int in_flight(struct bpf_iter__task *ctx)

@@ -135,7 +135,7 @@ const REQUEST_CODES: [&str; 2] = ["req_op", "req_opf"];
 /// The prefix of types that represent tracepoints.
 const TRACEPOINT: &str = "btf_trace_";
 /// Tracepoints that programs are attached to, in addition to those of the block layer.
-const EVENTS: [&str; 7] = [
+const EVENTS: [&str; 8] = [
     "sys_enter",
     "sys_exit",
     "sched_switch",
@@ -143,6 +143,7 @@ const EVENTS: [&str; 7] = [
     "sched_process_exec",
     "sched_process_exit",
     "sched_process_fork",
+    "task_rename",
 ];
 
 /// Names, and prefixes of names, that are always needed.

@@ -302,9 +302,10 @@ impl Attaching<'_> {
         Ok(())
     }
 
-    /// Attaches to the exit of threads, with `follow` to forks and execs, and for records to execs.
+    /// Attaches to the exit of threads, with `follow` to forks and execs, and to record to execs and changes of names.
     fn process_events(&mut self) -> Result<(), AttachError> {
         const EXIT: &str = "sched_process_exit";
+        const RENAME: &str = "task_rename";
         let progs = &self.attached.skeleton.progs;
         let all = [
             (EXIT, Hook::RawTracepoint, &progs.exit_btf),
@@ -313,6 +314,7 @@ impl Attaching<'_> {
             ("sched_process_fork", Hook::Tracepoint, &progs.fork_classic),
             ("sched_process_exec", Hook::RawTracepoint, &progs.exec_btf),
             ("sched_process_exec", Hook::Tracepoint, &progs.exec_classic),
+            (RENAME, Hook::RawTracepoint, &progs.rename_btf),
         ];
         let mut links = Vec::new();
         for (event, hook, program) in all {
@@ -322,10 +324,11 @@ impl Attaching<'_> {
             let (program, link) = match self.event(program) {
                 Ok(attached) => attached,
                 // The report would lack selected processes.
-                Err(error) if self.setup.request.follow && event != EXIT => {
+                Err(error) if self.setup.request.follow && ![EXIT, RENAME].contains(&event) => {
                     return Err(AttachError::Follow(error.into()));
                 }
-                // Calls that are active when a thread exits then stay "under way" in the report.
+                // Calls that are active when a thread exits then stay "under way" in the report, and a thread keeps the
+                // name of its first call.
                 Err(_) => continue,
             };
             let probe = Probe::on_event(None, hook, &[event], Some(program));

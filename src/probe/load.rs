@@ -214,6 +214,7 @@ fn choose_programs(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<'_>) {
     let execs = follow || setup.request.records.is_some();
     progs.exec_btf.set_autoload(execs && !classic);
     progs.exec_classic.set_autoload(execs && classic);
+    progs.rename_btf.set_autoload(setup.request.records.is_some());
     progs.in_flight.set_autoload(!setup.selection.starts_in_table);
     progs.resolve_pids.set_autoload(false);
 }
