@@ -22,7 +22,7 @@ const PINNED: &[(&str, &str, u64)] = &[
     ("6.1", "vfs another", 344),
     ("6.1", "all layers", 1_690),
     ("6.1", "all layers -f", 1_730),
-    ("6.1", "all layers recorded", 2_140),
+    ("6.1", "all layers recorded", 2_055),
     ("6.1", "blk", 739),
     ("6.1", "blk recorded", 1_560),
     ("6.1", "start syscall", 154),

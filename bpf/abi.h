@@ -31,6 +31,9 @@
  * else at the return.
  */
 #define POINT_CHECKED_AT_RETURN_SHIFT 28
+/* 1 bit each, system calls only, whose points are in tables: what the record of the call needs. */
+#define POINT_TAKES_POSITION_SHIFT 30 /* CALL_TAKES_POSITION */
+#define POINT_NEEDS_ALL_SHIFT 31 /* CALL_NEEDS_ALL */
 
 /* Properties of an op that hold for all its points (op_traits): a mask and two flags. */
 #define OP_GUARD 3 /* 2 bits: enum guard, of its shared points */
@@ -604,7 +607,7 @@ struct call_shape {
 	__u8 second_base;
 	__u8 extra; /* the argument that is particular to the op: flags, a mode, a number of buffers */
 	__u8 recorded_size; /* the size that is recorded: also where it is that of a whole file */
-	__u8 has; /* CALL_HAS_OFFSET, CALL_HAS_SIZE, CALL_TAKES_POSITION */
+	__u8 has; /* CALL_HAS_OFFSET, CALL_HAS_SIZE, CALL_TAKES_POSITION: what the reader of a record adds to it */
 	__u8 pad[5];
 };
 
@@ -701,8 +704,8 @@ enum record_kind {
 };
 
 /*
- * What a record of a call has, besides what all have. CALL_HAS_OFFSET and CALL_HAS_SIZE: among its arguments, as far as
- * its op says.
+ * What a record of a call has, besides what all have. CALL_HAS_OFFSET and CALL_HAS_SIZE: among its arguments, as its op
+ * says; in no record.
  */
 #define CALL_HAS_OFFSET 1
 #define CALL_HAS_SIZE 2
@@ -710,8 +713,8 @@ enum record_kind {
 #define CALL_HAS_PATH 8 /* records of its paths precede it, perhaps in another ring */
 #define CALL_IS_COMPAT 16 /* by the 32-bit table */
 #define CALL_IS_DIRECT 32
-#define CALL_HAS_POSITION 64 /* its file has a position, which it uses */
-#define CALL_TAKES_POSITION 128 /* it uses the position of its file, if that has one */
+#define CALL_TAKES_POSITION 64 /* it uses the position of its file, if that has one */
+#define CALL_HAS_POSITION 128 /* its file has a position, which it uses */
 
 /* The rows of a call, behind its record. */
 enum call_rows {

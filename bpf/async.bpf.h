@@ -100,7 +100,7 @@ __noinline int note_async(__u64 address, __u32 point, __u64 now)
 	file = BPF_CORE_READ((struct kiocb *)address, ki_filp);
 	fill_async(record, address, file);
 	know_thread(recorder);
-	record->file = number_of(recorder, id, file, false);
+	record->file = file ? number_of(recorder, id, file, false) : 0;
 	return 0;
 }
 

@@ -142,8 +142,13 @@ static __always_inline struct recorder *recorder_slot_of(__u32 thread)
 static __always_inline struct recorder *find_recorder(__u32 thread)
 {
 	struct recorder *slot = recorder_slot_of(thread);
+	__u32 key;
 
-	return slot && slot->call.thread == thread ? slot : bpf_map_lookup_elem(&recorders, &thread);
+	if (slot && slot->call.thread == thread)
+		return slot;
+	/* A variable of its own, so that only this path stores it to the stack. */
+	key = thread;
+	return bpf_map_lookup_elem(&recorders, &key);
 }
 
 /* To insert: larger than what is left of the stack where it is needed. */
@@ -351,8 +356,6 @@ static __always_inline bool is_last_file(const struct recorder *recorder, struct
 /* The number of an open file. */
 static __always_inline __u32 number_of(struct recorder *recorder, __u32 thread, struct file *file, bool direct)
 {
-	if (!file)
-		return 0;
 	if (likely(is_last_file(recorder, file, direct)))
 		return recorder->number;
 	recorder->file = (__u64)file;
@@ -480,7 +483,7 @@ static __always_inline __u32 number_of_descriptor(struct recorder *recorder, __u
 {
 	struct file *file = file_of_descriptor(fd);
 
-	return number_of(recorder, thread, file, false);
+	return file ? number_of(recorder, thread, file, false) : 0;
 }
 
 /* Whether a path of the call starts from a folder that is given as a descriptor, in this argument. */
@@ -649,8 +652,9 @@ __noinline int note_file_at_end(__u32 thread, __u32 fd, __s64 value)
 }
 
 /* Takes the numbers of a call with CALL_NEEDS_ALL from its arguments. Returns what it has by them. */
-static __always_inline __u32 note_numbers(struct recorder *recorder, const volatile struct call_shape *shape)
+static __always_inline __u32 note_numbers(struct recorder *recorder, __u32 op)
 {
+	const volatile struct call_shape *shape = &call_shapes[op];
 	struct call_record *call = &recorder->call;
 
 	call->numbers[0] = argument_of(recorder, shape->offset);
@@ -667,15 +671,16 @@ static __always_inline __u32 note_numbers(struct recorder *recorder, const volat
  * noted later; `has`: CALL_HAS_..., CALL_IS_... The caller sets when it began, and after this: the time that this takes
  * is not the call's.
  */
-static __always_inline void begin_record(struct recorder *recorder, const volatile struct call_shape *shape,
-					 __u32 thread, __u32 op, struct file *file, __u32 fd, __u32 has)
+static __always_inline void begin_record(struct recorder *recorder, __u32 point, __u32 thread, struct file *file,
+					 __u32 fd, __u32 has)
 {
+	const volatile struct call_shape *shape = &call_shapes[point_op(point)];
 	struct call_record *call = &recorder->call;
 
 	/* Until then there is none in flight. */
 	call->begin_ns = 0;
-	call->op = op;
-	call->has = has | shape->has;
+	call->op = point_op(point);
+	call->has = has | point_takes_position(point) * CALL_TAKES_POSITION;
 	call->cpus[0] = bpf_get_smp_processor_id();
 	call->fd = fd;
 	call->files[0] = 0;
@@ -684,7 +689,7 @@ static __always_inline void begin_record(struct recorder *recorder, const volati
 	if (file)
 		note_file_of_call(recorder, thread, file, false, is_opened_direct(file));
 	/* One after the other: functions that call each other share 512 bytes of stack. */
-	if (unlikely(shape->effect & CALL_NEEDS_ALL) && shape->path | shape->second_fd) {
+	if (unlikely(point_needs_all(point)) && shape->path | shape->second_fd) {
 		recorder->bases[0] = 0;
 		recorder->bases[1] = 0;
 		call->number++;
@@ -898,6 +903,7 @@ __noinline int note_fault(__u32 thread, __u64 address)
 	struct recorder *recorder = state ? recorder_of_call(state, thread) : NULL;
 	struct vm_fault *fault = (void *)address;
 	__u64 file, dentry, inode;
+	struct file *mapped;
 	__u32 number;
 
 	if (!recorder)
@@ -910,7 +916,8 @@ __noinline int note_fault(__u32 thread, __u64 address)
 	know_thread(recorder);
 	recorder->fault_offset = BPF_CORE_READ(fault, pgoff) << PAGE_BITS;
 	recorder->fault_is_write = fault_flags(fault) & FAULT_FLAG_WRITE;
-	recorder->fault_file = number_of(recorder, thread, BPF_CORE_READ(fault, vma, vm_file), false);
+	mapped = BPF_CORE_READ(fault, vma, vm_file);
+	recorder->fault_file = mapped ? number_of(recorder, thread, mapped, false) : 0;
 	recorder->file = file;
 	recorder->dentry = dentry;
 	recorder->inode = inode;

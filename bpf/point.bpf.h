@@ -18,6 +18,8 @@ static __always_inline __u32 point_field(__u32 point, __u32 shift, __u32 bits)
 #define point_files(point) point_field(point, POINT_FILES_SHIFT, 3)
 #define point_is_suppressed(point) point_field(point, POINT_SUPPRESSED_SHIFT, 1)
 #define point_is_checked_at_return(point) point_field(point, POINT_CHECKED_AT_RETURN_SHIFT, 1)
+#define point_takes_position(point) point_field(point, POINT_TAKES_POSITION_SHIFT, 1)
+#define point_needs_all(point) point_field(point, POINT_NEEDS_ALL_SHIFT, 1)
 
 /* Per op: the row that its functions run in. */
 const volatile __u8 op_rows[MAX_OPS];

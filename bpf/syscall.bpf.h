@@ -193,10 +193,8 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 	__u32 files = point_files(point);
 	enum verdict verdict = TRACED;
 	struct file *file = NULL;
-	const volatile struct call_shape *shape;
 	struct breakdown *breakdown;
 	struct recorder *recorder;
-	bool ends = false;
 	__u64 group;
 	__u32 fd = 0;
 
@@ -221,8 +219,7 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 			fd = CALL_ARG(args, from, compat, 4);
 			files = FILES_0;
 		} else if (config.records) {
-			files = FILES_NONE;
-			ends = true;
+			files = FILES_NONE; /* FILES_ENDS */
 		}
 	}
 	if (files != FILES_NONE && !point_is_checked_at_return(point)) {
@@ -251,32 +248,35 @@ static __always_inline int enter_syscall(__u32 point, __u32 thread, void *args, 
 			return 0;
 		group = group_of_call(state, thread, file, false);
 		recorder = config.records ? recorder_of_call(state, thread) : NULL;
-		if (config.records && recorder) {
+		if (config.records && !recorder) {
+			count_lost(point_op(point), LOST_TABLE_FULL, 1);
+			return 0;
+		}
+		if (config.records) {
 			__u32 has = (files != FILES_NONE ? CALL_HAS_FD : 0) | (compat ? CALL_IS_COMPAT : 0);
 
-			shape = &call_shapes[point_op(point)];
 			recorder->at_end = 0;
 			recorder->call.numbers[0] = CALL_ARG(args, from, compat, 2);
 			recorder->call.numbers[1] = CALL_ARG(args, from, compat, 3);
-			if (unlikely(shape->effect & CALL_NEEDS_ALL)) {
+			if (unlikely(point_needs_all(point))) {
 				recorder->arguments[1] = CALL_ARG(args, from, compat, 0);
 				recorder->arguments[2] = CALL_ARG(args, from, compat, 1);
 				recorder->arguments[3] = recorder->call.numbers[0];
 				recorder->arguments[4] = recorder->call.numbers[1];
 				recorder->arguments[5] = CALL_ARG(args, from, compat, 4);
 				recorder->arguments[6] = CALL_ARG(args, from, compat, 5);
-				has |= note_numbers(recorder, shape);
+				has |= note_numbers(recorder, point_op(point));
 			}
-			begin_record(recorder, shape, thread, point_op(point), file, fd, has);
+			begin_record(recorder, point, thread, file, fd, has);
 		}
 		/* Only now does the call begin: what was done so far would be most of a short call's time. */
 		frame = begin(state, point, 0, 0);
 		if (!frame)
 			return 0;
 		frame->group = group;
-		if (config.records && recorder)
+		if (config.records)
 			recorder->call.begin_ns = frame->entered_ns;
-		if (config.records && ends) {
+		if (config.records && unlikely(point_needs_all(point)) && point_files(point) == FILES_ENDS) {
 			end_call_at_once(thread);
 			return 0;
 		}

@@ -15,7 +15,7 @@ use crate::kernel::interface::{
     CALL_HAS_ARGUMENTS, CALL_HAS_OFFSET, CALL_HAS_SIZE, CALL_NEEDS_ALL, CALL_OPENS, CALL_POSITION, CALL_TAKES_POSITION,
     CALL_WRITES, CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, GUARD_F_OP, GUARD_MAGIC, GUARD_NONE,
     KFUNC_PREEMPT_DISABLE, KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_CTX, KFUNC_SESSION_IS_RETURN_CTX, OP_ABOVE,
-    OP_FILES_AND_DIRS, OP_RECORDED, ROW_QUEUE,
+    OP_FILES_AND_DIRS, OP_RECORDED, POINT_NEEDS_ALL_SHIFT, POINT_TAKES_POSITION_SHIFT, ROW_QUEUE,
 };
 use crate::kernel::{Facts, Fprobe};
 use crate::model::ids::By;
@@ -499,7 +499,12 @@ fn fill_syscall_points(table: &mut [u32], compat: &mut [u32], setup: &Setup<'_>)
         };
         let mut word = op.word(index, &op.spec.points[0], call.files);
         word.checked_at_return = is_checked_at_return(call.op, setup);
-        let word = word.pack();
+        let shape = recorded_shape(op.layer, op.spec.op);
+        let needs_all = u32::from(shape.effect) & CALL_NEEDS_ALL != 0;
+        let takes_position = u32::from(shape.has) & CALL_TAKES_POSITION != 0;
+        let word = word.pack()
+            | u32::from(needs_all) << POINT_NEEDS_ALL_SHIFT
+            | u32::from(takes_position) << POINT_TAKES_POSITION_SHIFT;
         if let Some(entry) = usize::try_from(call.number)
             .ok()
             .and_then(|number| table.get_mut(number))

@@ -642,7 +642,7 @@ fn folder(frame: &[u8]) -> Option<Option<Folder>> {
 
 /// The offset and the size of a call, if it has them, and the argument that is particular to its op.
 fn numbers(record: &call_record, shape: &call_shape) -> (Option<u64>, Option<u64>, u64) {
-    let has = |flag: u32| u32::from(record.has) & flag != 0;
+    let has = |flag: u32| u32::from(record.has | shape.has) & flag != 0;
     let [first, second, third] = record.numbers;
     let (offset, size, extra, position) = if u32::from(shape.effect) & CALL_NEEDS_ALL != 0 {
         (first, second, third, first)
@@ -711,7 +711,7 @@ mod tests {
         let shape = recorded_shape(Layer::Syscall, op);
         let record = call_record {
             numbers,
-            has: shape.has | more as u8,
+            has: more as u8,
             ..call_record::default()
         };
         super::numbers(&record, &shape)
@@ -780,7 +780,7 @@ mod tests {
             value: -5,
             numbers: [8, 7, 0],
             fd: -1,
-            has: (CALL_HAS_SIZE | CALL_IS_DIRECT) as u8,
+            has: CALL_IS_DIRECT as u8,
             read_class: 4,
             ..call_record::default()
         }
@@ -815,7 +815,7 @@ mod tests {
         assert_eq!((rows[1][0], rows[1][15]), (1, u64::from(u32::MAX)));
         assert_eq!((rows[2][10], rows[3]), (u64::MAX, [0; 16]));
         let call = &records.calls[3];
-        assert_eq!((call.offset, call.size, call.fd), (None, Some(8), None));
+        assert_eq!((call.offset, call.size, call.fd), (Some(7), Some(8), None));
         assert_eq!((call.class, call.is_direct), (Some(ReadClass::Direct), true));
         assert_eq!((call.tid, call.pid, call.op), (12, 11, Op::Pread64));
     }
