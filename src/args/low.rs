@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use super::high::{EventForm, When};
 use super::shell::Shell;
 use super::value::{
-    Moment, error, limit, moment, percent, process_number, replayed_kind, ring, sample, size, slower, speed, threshold,
-    time_span, whole_number,
+    Moment, error, limit, max_size, moment, percent, process_number, replayed_kind, ring, sample, size, slower, speed,
+    threshold, time_span, whole_number,
 };
 use crate::budget::CpuShare;
 use crate::catalog::Layer;
@@ -234,7 +234,7 @@ pub struct Record {
     #[arg(long, value_name = "TIME", value_parser = time_span)]
     pub duration: Option<Duration>,
     /// Stop when the recording has SIZE, such as 500M or 2G
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = max_size)]
     pub max_size: Option<u64>,
     /// Stop when the file system of the recording has less than SIZE left; by default 1 GiB or 5 % of it, the smaller
     #[arg(long, value_name = "SIZE", value_parser = size)]

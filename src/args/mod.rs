@@ -1275,6 +1275,8 @@ mod tests {
             "record --json",
             "record 1",
             "record --max-size 1x",
+            "record --max-size 0",
+            "record --max-size 1",
             "record --until-stuck 5s",
             "record --after 5s",
             "record --ring 60s,1k",

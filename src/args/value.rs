@@ -56,6 +56,17 @@ pub fn ring(text: &str) -> Result<(Duration, Option<u64>), String> {
     Ok((time_span(time)?, bytes))
 }
 
+/// The size at which a recording ends: `500M`.
+pub fn max_size(text: &str) -> Result<u64, &'static str> {
+    match size(text)? {
+        bytes if bytes < LEAST_RECORDING => Err("less than 4k"),
+        bytes => Ok(bytes),
+    }
+}
+
+/// The least size at which a recording ends: the counters of its start take about as much.
+const LEAST_RECORDING: u64 = 4 << 10;
+
 /// The least size of a ring.
 const LEAST_RING: u64 = 1 << 20;
 
