@@ -24,6 +24,7 @@ mod ring;
 mod sealed;
 mod seconds;
 mod segment;
+mod segments;
 mod source;
 mod table;
 mod write;
@@ -32,9 +33,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::cause::Cause;
+use crate::model::clock::Clock;
 use crate::model::recording::{Damage, End, Meta, SCHEMA, Segment};
+use crate::number::length;
 
 use self::table::Context;
 
@@ -134,21 +138,28 @@ impl Recording {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(format!("'{}' is no recording: it has no {META}", folder.display()).into());
             }
-            Err(error) => return Err(cannot(&error)),
+            Err(error) => {
+                let path = folder.join(META);
+                return Err(Cause::of(format_args!("cannot read '{}'", path.display()), &error));
+            }
         };
         check_schema(&meta, folder)?;
         let meta: Meta = serde_json::from_slice(&meta)
             .map_err(|error| format!("'{}' is damaged: {META}: {error}", folder.display()))?;
         let damage = Damages::default();
-        let segments = segments(folder, &damage).map_err(|error| cannot(&error))?;
         let end = match read_json(&folder.join(END)).map(|text| serde_json::from_slice(&text)) {
             Ok(Ok(end)) => Some(end),
             Ok(Err(error)) => {
                 damage.add(END.to_owned(), format!("it cannot be understood: {error}"), None);
                 None
             }
-            Err(_) => None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                damage.add(END.to_owned(), error.to_string(), None);
+                None
+            }
         };
+        let segments = segments::segments(folder, &meta, end.as_ref(), &damage).map_err(|error| cannot(&error))?;
         Ok(Self {
             folder: folder.to_owned(),
             context: Context::of(&meta),
@@ -232,6 +243,49 @@ impl Recording {
     pub fn damage(&self) -> Vec<Damage> {
         self.damage.all()
     }
+
+    /// What is known to be wrong with it, in lines.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let clock = Clock {
+            zero_ns: self.meta.clocks.offset_ns,
+            utc_offset: self.meta.clocks.utc_offset,
+        };
+        let mut lines = Vec::new();
+        for damage in self.damage() {
+            let span = damage.span.map_or_else(String::new, |(from, to)| {
+                let [from, to] = [from, to].map(|at| clock.milliseconds(at));
+                format!(" ({from} to {to})")
+            });
+            lines.push(format!("{}: {}{span}", damage.file, damage.what));
+        }
+        if self.is_cut() {
+            let (start, end) = self.span();
+            lines.push(format!(
+                "the recording was cut: it has {} up to {}",
+                length(Duration::from_nanos(end.saturating_sub(start))),
+                clock.milliseconds(end)
+            ));
+        }
+        lines
+    }
+
+    /// The cause why there is no report of its counters, none of which can be read.
+    #[must_use]
+    pub fn without_counters(&self) -> Cause {
+        let folder = self.folder.display();
+        let damage = self.damage().into_iter().next();
+        let why = damage.map_or_else(
+            || "it was cut in its first second".to_owned(),
+            |damage| format!("{}: {}", damage.file, damage.what),
+        );
+        let instead = if self.meta.has_records {
+            "; --events, --access, --seeks, --limit, --lost and export need none"
+        } else {
+            ""
+        };
+        format!("'{folder}' has no counters of its seconds: {why}{instead}").into()
+    }
 }
 
 /// Reads a JSON file of limited length.
@@ -239,8 +293,23 @@ fn read_json(path: &Path) -> io::Result<Vec<u8>> {
     use io::Read;
 
     let mut text = Vec::new();
-    fs::File::open(path)?.take(LARGEST_JSON).read_to_end(&mut text)?;
+    open_file(path)?.take(LARGEST_JSON).read_to_end(&mut text)?;
     Ok(text)
+}
+
+/// Opens a regular file: a pipe would wait for a writer.
+fn open_file(path: &Path) -> io::Result<fs::File> {
+    use std::os::unix::fs::OpenOptionsExt;
+
+    let file = fs::File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"))
+    }
 }
 
 /// Checks the version alone: the rest may have changed.
@@ -263,38 +332,6 @@ fn check_schema(meta: &[u8], folder: &Path) -> Result<(), Cause> {
         .into());
     }
     Ok(())
-}
-
-/// The summary of a segment.
-fn summary_of(text: &[u8]) -> Result<Segment, String> {
-    if sealed::is_intact(text) == Some(false) {
-        return Err("its checksum is wrong".to_owned());
-    }
-    serde_json::from_slice(text).map_err(|error| format!("it cannot be understood: {error}"))
-}
-
-/// The segments in their order.
-fn segments(folder: &Path, damage: &Damages) -> io::Result<Vec<SegmentFolder>> {
-    let entries = fs::read_dir(folder)?.flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let mut numbered: Vec<(u32, String)> = names
-        .filter(|name| name.len() == 6)
-        .filter_map(|name| Some((name.parse().ok()?, name)))
-        .collect();
-    numbered.sort_unstable();
-    let segment = |(_, name): (u32, String)| {
-        let path = folder.join(&name).join(SEGMENT);
-        let summary = match read_json(&path).map(|text| summary_of(&text)) {
-            Ok(Ok(summary)) => Some(summary),
-            Ok(Err(error)) => {
-                damage.add(format!("{name}/{SEGMENT}"), error, None);
-                None
-            }
-            Err(_) => None,
-        };
-        SegmentFolder { name, summary }
-    };
-    Ok(numbered.into_iter().map(segment).collect())
 }
 
 #[cfg(test)]

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 
 use crate::model::record::{AsyncCall, Call, Fault, Folder, Lost, Mark, OpenFile, Records, Request, Sleep, Thread};
 use crate::model::recording::SegmentFile;
+use crate::number::thousands;
 
 use super::column::rows;
 use super::file::{Stop, TableFile};
 use super::table::{Context, Table, Wait};
-use super::{Damages, Recording, SEGMENT, SegmentFolder};
+use super::{Damages, Recording, SEGMENT, SegmentFolder, open_file};
 
 /// A table that is not read, because what a reader makes of the records does not need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +59,7 @@ impl Batches {
     pub(super) fn of_calls(recording: &Recording) -> io::Result<Self> {
         let mut files = Vec::with_capacity(recording.segments.len());
         for segment in &recording.segments {
-            files.push(match File::open(path::<Call>(recording, segment)) {
+            files.push(match open_file(&path::<Call>(recording, segment)) {
                 Ok(file) => Some(file),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                 Err(error) => return Err(error),
@@ -209,7 +210,7 @@ fn path<R: Table>(recording: &Recording, segment: &SegmentFolder) -> PathBuf {
 
 impl<R: Table> Rows<R> {
     pub(super) fn open(recording: &Recording, segment: &SegmentFolder) -> Self {
-        Self::of(recording, segment, File::open(path::<R>(recording, segment)))
+        Self::of(recording, segment, open_file(&path::<R>(recording, segment)))
     }
 
     fn of(recording: &Recording, segment: &SegmentFolder, file: io::Result<File>) -> Self {
@@ -232,7 +233,7 @@ impl<R: Table> Rows<R> {
             {
                 Ok(file) => Ok(file),
                 Err(what) => {
-                    rows.damaged(format!("{what}: its {} rows are left out", known.rows));
+                    rows.damaged(format!("{what}: its {} rows are left out", thousands(known.rows)));
                     return rows;
                 }
             },
@@ -293,6 +294,7 @@ impl<R: Table> Rows<R> {
             Ok(rows) => {
                 let refused = rows.iter().filter(|row| row.is_none()).count();
                 if refused > 0 {
+                    let refused = thousands(refused as u64);
                     let what = format!("{refused} rows of a batch have values that this version does not know");
                     self.damage.add(self.name.clone(), what, self.span);
                 }
@@ -322,7 +324,8 @@ fn checked(mut file: File, known: &SegmentFile) -> Result<File, String> {
         }
     }
     if bytes != known.bytes {
-        return Err(format!("it has {bytes} bytes, and had {}", known.bytes));
+        let [bytes, known] = [bytes, known.bytes].map(thousands);
+        return Err(format!("it has {bytes} bytes, and had {known}"));
     }
     if crc != known.crc32c {
         return Err("its checksum is wrong".to_owned());

@@ -300,11 +300,16 @@ fn writer(folder: &Path, names: Names) -> Writer {
 }
 
 fn read(folder: &Path) -> Records {
+    let (all, damage) = read_damaged(folder);
+    assert_eq!(damage, []);
+    all
+}
+
+fn read_damaged(folder: &Path) -> (Records, Vec<Damage>) {
     let recording = Recording::open(folder).unwrap();
     let mut all = Records::default();
     recording.batches(None, None).for_each(|records| all.append(records));
-    assert_eq!(recording.damage(), []);
-    all
+    (all, recording.damage())
 }
 
 /// A small recording that ended by itself.
@@ -355,12 +360,9 @@ fn it_is_for_its_owner_and_is_never_written_over() {
     assert_eq!(read(&scratch.recording()), all_kinds());
 }
 
-/// Each segment defines what it uses, and the calls of all of them come in the order of their ends.
-#[test]
-fn segments_can_be_read_alone() {
-    let scratch = Scratch::new();
-    let folder = scratch.recording();
-    let mut writer = writer(&folder, Names::Full);
+/// Four segments of 61 seconds.
+fn long(folder: &Path) {
+    let mut writer = writer(folder, Names::Full);
     writer.second(&snapshot(0, 0)).unwrap();
     writer.records(all_kinds(), START + 5000).unwrap();
     for minute in 1..=3 {
@@ -380,6 +382,14 @@ fn segments_can_be_read_alone() {
             .unwrap();
     }
     writer.end("the run ended", START + 200 * SECOND).unwrap();
+}
+
+/// Each segment defines what it uses, and the calls of all of them come in the order of their ends.
+#[test]
+fn segments_can_be_read_alone() {
+    let scratch = Scratch::new();
+    let folder = scratch.recording();
+    long(&folder);
     let all = read(&folder);
     assert_eq!(all.calls.len(), 8);
     let ended = all.calls.iter().filter_map(|call| call.end_ns);
@@ -394,7 +404,7 @@ fn segments_can_be_read_alone() {
     // Without the others.
     for (gone, files, threads) in [(1, 3, 2), (2, 3, 2), (3, 3, 2)] {
         fs::rename(folder.join(format!("{gone:06}")), folder.join("hidden")).unwrap();
-        let some = read(&folder);
+        let (some, _) = read_damaged(&folder);
         assert_eq!(
             (some.files.len(), some.threads.len()),
             (files, threads),
@@ -410,6 +420,101 @@ fn segments_can_be_read_alone() {
         .for_each(|records| part.append(records));
     assert_eq!(part.calls, [call(61 * SECOND + 1500, 7, 4711)]);
     assert!(part.files.iter().any(|file| file.number == 7) && part.requests.is_empty());
+}
+
+/// A recording of one second that begins `seconds` later than others.
+fn a_second_later(folder: &Path, seconds: u64) {
+    let began_ns = START + seconds * SECOND;
+    let later = Meta {
+        run: RunInfo { began_ns, ..meta().run },
+        ..meta()
+    };
+    let mut writer = Writer::create(folder, later, Names::Full, Limits::default()).unwrap();
+    writer.second(&snapshot(seconds * SECOND, 0)).unwrap();
+    writer.end("the run ended", began_ns + SECOND).unwrap();
+}
+
+#[test]
+fn a_segment_that_is_missing_or_of_another_recording_is_said_with_its_span() {
+    let at = |second: u64| START + second * SECOND;
+    let said = |prepare: &dyn Fn(&Path, &Path)| {
+        let scratch = Scratch::new();
+        let (folder, other) = (scratch.recording(), scratch.0.join("other.iosb"));
+        long(&folder);
+        a_second_later(&other, 1000);
+        prepare(&folder, &other);
+        let (records, damage) = read_damaged(&folder);
+        let lines = damage.into_iter().map(|one| (one.file, one.what, one.span));
+        (records.calls.len(), lines.collect::<Vec<_>>())
+    };
+    let line = |file: &str, what: &str, from, to| (file.to_owned(), what.to_owned(), Some((at(from), at(to))));
+    let rename = |folder: &Path, from: &str, to: &str| fs::rename(folder.join(from), folder.join(to)).unwrap();
+    let gone = |folder: &Path, name: &str| rename(folder, name, "hidden");
+    assert_eq!(said(&|_, _| ()), (8, vec![]));
+    assert_eq!(
+        said(&|folder, _| gone(folder, "000001")),
+        (6, vec![line("000001", "the segment is missing", 0, 61)])
+    );
+    assert_eq!(
+        said(&|folder, _| gone(folder, "000002")),
+        (6, vec![line("000002", "the segment is missing", 61, 122)])
+    );
+    assert_eq!(
+        said(&|folder, _| gone(folder, "000004")),
+        (6, vec![line("000004", "the segment is missing", 183, 200)])
+    );
+    let two = |folder: &Path, _: &Path| {
+        gone(folder, "000002");
+        rename(folder, "000003", "hidden-too");
+    };
+    assert_eq!(
+        said(&two),
+        (4, vec![line("000002 to 000003", "2 segments are missing", 61, 183)])
+    );
+    let exchanged = |folder: &Path, _: &Path| {
+        gone(folder, "000002");
+        rename(folder, "000003", "000002");
+        rename(folder, "hidden", "000003");
+    };
+    assert_eq!(
+        said(&exchanged),
+        (
+            4,
+            vec![
+                line("000002", "it is segment 3: it is left out", 61, 183),
+                line("000003", "it is segment 2: it is left out", 61, 183)
+            ]
+        )
+    );
+    let foreign = |folder: &Path, other: &Path| {
+        gone(folder, "000001");
+        fs::rename(other.join("000001"), folder.join("000001")).unwrap();
+    };
+    assert_eq!(
+        said(&foreign),
+        (
+            6,
+            vec![line("000001", "it is of another recording: it is left out", 0, 61)]
+        )
+    );
+    // A recording may begin with a later number, but not with a later time.
+    let later = |folder: &Path, _: &Path| {
+        gone(folder, "000001");
+        let path = folder.join("meta.json");
+        let text = fs::read_to_string(&path).unwrap();
+        let began = |at: u64| format!("\"began_ns\": {at}");
+        assert!(text.contains(&began(START)));
+        fs::write(path, text.replace(&began(START), &began(at(61)))).unwrap();
+        fs::remove_file(folder.join("end.json")).unwrap();
+    };
+    assert_eq!(said(&later), (6, vec![]));
+    let fewer = |folder: &Path, _: &Path| {
+        let path = folder.join("end.json");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(path, text.replace("\"calls\": 8", "\"calls\": 9")).unwrap();
+    };
+    let what = "the recording had 9 calls, and its segments have 8".to_owned();
+    assert_eq!(said(&fewer), (8, vec![("end.json".to_owned(), what, None)]));
 }
 
 /// Many calls: several batches, with their waits.
@@ -672,6 +777,35 @@ fn a_damaged_table_is_left_out_with_its_span() {
     assert_eq!(damage[0].what, "its checksum is wrong: its 1 rows are left out");
 }
 
+/// It has no writer, so that opening it would wait for ever.
+#[test]
+fn a_pipe_in_place_of_a_file_is_damage() {
+    let scratch = Scratch::new();
+    let folder = scratch.recording();
+    small(&folder);
+    for name in ["000001/calls.arrow", "000001/segment.json", "end.json"] {
+        fs::remove_file(folder.join(name)).unwrap();
+        nix::unistd::mkfifo(&folder.join(name), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    }
+    let (records, damage) = read_damaged(&folder);
+    assert_eq!((records.calls.len(), records.requests.len()), (0, 1));
+    let lines: Vec<String> = damage.iter().map(|one| format!("{}: {}", one.file, one.what)).collect();
+    assert_eq!(
+        lines,
+        [
+            "end.json: it is no regular file",
+            "000001/segment.json: it is no regular file",
+            "000001/calls.arrow: it is no regular file: it is left out"
+        ]
+    );
+    // A replay opens the calls ahead.
+    assert!(Recording::open(&folder).unwrap().calls().is_err());
+    fs::remove_file(folder.join("meta.json")).unwrap();
+    nix::unistd::mkfifo(&folder.join("meta.json"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let refused = Recording::open(&folder).err().unwrap().line;
+    assert!(refused.ends_with("meta.json': it is no regular file"), "{refused}");
+}
+
 #[test]
 fn tables_that_are_not_needed_are_not_read() {
     let scratch = Scratch::new();
@@ -897,7 +1031,8 @@ fn a_ring_has_the_last_part_of_a_run_with_all_that_it_uses() {
         fs::copy(folder.join("meta.json"), alone.join("meta.json")).unwrap();
         let name = format!("{kept:06}");
         fs::rename(folder.join(&name), alone.join(&name)).unwrap();
-        let records = read(&alone);
+        let (records, damage) = read_damaged(&alone);
+        assert_eq!(damage.len(), usize::from(kept > 1), "what precedes it is missing");
         if !records.calls.is_empty() {
             assert_eq!(records.files, definitions().files, "{kept}");
             assert_eq!(records.threads, definitions().threads, "{kept}");
