@@ -297,7 +297,10 @@ fn what_cannot_be_done_is_refused_before_anything_is_written() {
     for (arguments, part) in [
         (["x.iosb", "/", "nobody"], "is the root of this machine"),
         (["x.iosb", "missing", "nobody"], "cannot use 'missing'"),
-        (["x.iosb", "into", "no-such-user"], "no such user"),
+        (
+            ["x.iosb", "into", "no-such-user"],
+            "no user 'no-such-user' in /etc/passwd; a numeric user ID works, too",
+        ),
         (["canary", "into", "nobody"], "is no recording"),
         (
             ["x.iosb", "closed", "nobody"],
@@ -313,6 +316,22 @@ fn what_cannot_be_done_is_refused_before_anything_is_written() {
             line(&output)
         );
     }
+}
+
+#[test]
+fn why_nothing_can_be_replayed_is_said() {
+    let scene = Scene::new("nothing");
+    scene.write(usual().records);
+    let last = |err: &str| err.lines().last().unwrap_or_default().to_owned();
+    let (status, _, err) = scene.replay(&["--threads", "999999"]);
+    assert_eq!(status, Some(1));
+    assert_eq!(last(&err), "error: no calls of thread 999999; threads with calls are 7");
+    fs::write(scene.path("x.iosb/000001/calls.arrow"), "x").unwrap();
+    let (status, _, err) = scene.replay(&[]);
+    assert_eq!(status, Some(1));
+    let damage = err.find("000001/calls.arrow: it has 1 bytes, and had ").unwrap();
+    assert!(damage < err.find("error: ").unwrap(), "{err}");
+    assert!(last(&err).ends_with("has no calls that can be read"), "{err}");
 }
 
 /// Paths that try to leave the directory, and names that are hard.

@@ -16,6 +16,7 @@ use nix::unistd::{AccessFlags, access, geteuid};
 use crate::args::{Only, Replay};
 use crate::catalog::{SYSCALLS, syscall_of};
 use crate::cause::Cause;
+use crate::command::CommandError;
 use crate::compare::{Comparison, Measured, Recorded, Same, TimedCalls};
 use crate::event::Signals;
 use crate::kernel::privileges;
@@ -32,7 +33,7 @@ use crate::playback::prepare::{self, Cache, Cleaned, Preparing, Progress};
 use crate::playback::run::{self, How, Ran, Timing};
 use crate::recording::{Batches, Recording, Unneeded};
 use crate::replay::does::{self, Why};
-use crate::replay::load::Loaded;
+use crate::replay::load::{Loaded, Selection};
 use crate::replay::order::Order;
 use crate::replay::path;
 use crate::replay::plan::Plan;
@@ -52,6 +53,8 @@ use super::{COULD_NOT_MEASURE, Failure};
 /// Descriptors besides the open files of the plan: of each thread, and of the process.
 const FOR_A_THREAD: usize = 3;
 const FOR_THE_PROCESS: usize = 32;
+/// Threads that a message lists.
+const THREADS_SHOWN: usize = 5;
 /// The exit status with `--strict`, if a result differs.
 const DIFFERENT: u8 = 3;
 
@@ -185,7 +188,12 @@ impl Job<'_> {
             wanted.maps.len() + 1,
             wanted.order,
         )
-        .map_err(|why| failed(impossible(why, from)))?;
+        .map_err(|why| {
+            say::erase();
+            let line = impossible(why, recording, &wanted.selection);
+            say_damage(recording);
+            failed(line)
+        })?;
         say::erase();
         if wanted.cache == Cache::AsRecorded && !plan.has_classes {
             return Err(failed(format!(
@@ -269,7 +277,8 @@ fn check_owners(wanted: &Replay) -> Result<(), Failure> {
 fn user(wanted: &Replay) -> Result<Option<User>, Failure> {
     match &wanted.user {
         Some(name) => {
-            let user = User::find(name).ok_or_else(|| failed(format!("no such user: '{name}'")))?;
+            let user = User::find(name);
+            let user = user.ok_or_else(|| failed(CommandError::NoUser(name.clone()).to_string()))?;
             Ok(Some(user))
         }
         None if geteuid().is_root() => Err(Failure::usage(
@@ -342,18 +351,52 @@ fn load(recording: &Recording, wanted: &Replay) -> Loaded {
     loaded
 }
 
-fn impossible(why: Impossible, from: &Path) -> String {
+fn impossible(why: Impossible, recording: &Recording, selection: &Selection) -> String {
     match why {
-        Impossible::Nothing => format!(
-            "'{}' has no calls that can be replayed; its requests can be: export --to blktrace, then fio",
-            from.display()
-        ),
+        Impossible::Nothing => nothing(recording, selection),
         Impossible::Threads(threads) => format!(
             "{} threads were inside calls at the same time, and a replay has up to {}; select some with --threads",
             thousands(threads as u64),
             thousands(MOST_THREADS as u64)
         ),
     }
+}
+
+/// Why no call can be replayed.
+fn nothing(recording: &Recording, selection: &Selection) -> String {
+    let from = recording.folder().display();
+    let (mut threads, mut has_requests) = (BTreeSet::new(), false);
+    let batches = recording.batches(None, None);
+    for records in batches.without(&[Unneeded::Waits, Unneeded::Sleeps]) {
+        threads.extend(records.calls.iter().map(|call| call.tid));
+        has_requests |= !records.requests.is_empty();
+    }
+    if threads.is_empty() {
+        return match (recording.damage().is_empty(), has_requests) {
+            (true, true) => {
+                format!("'{from}' has no calls; its requests can be replayed: export --to blktrace, then fio")
+            }
+            (true, false) => format!("'{from}' has no calls"),
+            (false, _) => format!("'{from}' has no calls that can be read"),
+        };
+    }
+    let list = |threads: &BTreeSet<u32>| {
+        let shown = threads.iter().take(THREADS_SHOWN).map(u32::to_string);
+        let more = (threads.len() > THREADS_SHOWN).then(|| "...".to_owned());
+        shown.chain(more).collect::<Vec<_>>().join(", ")
+    };
+    let wanted = &selection.threads;
+    if !wanted.is_empty() && wanted.is_disjoint(&threads) {
+        let s = if wanted.len() == 1 { "" } else { "s" };
+        return format!(
+            "no calls of thread{s} {}; threads with calls are {}",
+            list(wanted),
+            list(&threads)
+        );
+    }
+    let is_all = wanted.is_empty() && selection.only.is_empty() && selection.without.is_empty();
+    let of_these = if is_all { "" } else { " of those that are selected" };
+    format!("'{from}' has no calls that can be replayed{of_these}")
 }
 
 /// `segments`: files of the recording that are open.
