@@ -74,12 +74,19 @@ struct Group {
 }
 
 /// Compares two files of `--json` or `--html`, or two recordings, in lines of `width` columns: those of the terminal,
-/// `None` if there is none. `page`: where to write the comparison as a page, if requested.
+/// `None` if there is none. `page`: where to write the comparison as a page, if requested. `remark` gets lines on what is
+/// wrong with recordings.
 ///
 /// # Errors
 /// One line: what cannot be read, compared or written.
-pub fn compare(before: &Path, after: &Path, page: Option<&Path>, width: Option<usize>) -> Result<String, String> {
-    let (before, after) = (read(before)?, read(after)?);
+pub fn compare(
+    before: &Path,
+    after: &Path,
+    page: Option<&Path>,
+    width: Option<usize>,
+    remark: &mut dyn FnMut(&str),
+) -> Result<String, String> {
+    let (before, after) = (read(before, remark)?, read(after, remark)?);
     if before.has_stack != after.has_stack {
         return Err(
             "cannot compare a report of the whole stack with one of single layers (-T); record both in one way"
@@ -136,9 +143,13 @@ const MOST: usize = 1000;
 /// An error is cut to this many characters, since it may quote all of a file.
 const LONGEST_ERROR: usize = 200;
 
-fn read(path: &Path) -> Result<Run, String> {
+fn read(path: &Path, remark: &mut dyn FnMut(&str)) -> Result<Run, String> {
     if is_recording(path) {
-        run_of(Lines::of(path, report_of(path)?))
+        let (report, remarks) = report_of(path)?;
+        remarks
+            .iter()
+            .for_each(|line| remark(&format!("{}: {line}", path.display())));
+        run_of(Lines::of(path, report))
     } else {
         run_of(Lines::open(path)?)
     }
@@ -179,9 +190,12 @@ fn run_of(mut lines: Lines) -> Result<Run, String> {
     run.ok_or_else(|| lines.nothing())
 }
 
-/// The report of a whole recording, as JSON.
-fn report_of(path: &Path) -> Result<Vec<u8>, String> {
+/// The report of a whole recording, as JSON, and what is wrong with it.
+fn report_of(path: &Path) -> Result<(Vec<u8>, Vec<String>), String> {
     let recording = Recording::open(path).map_err(|cause| cause.line)?;
+    if recording.seconds().next().is_none() {
+        return Err(recording.without_counters().line);
+    }
     let mut source = Replayed::new(&recording, Span::ALL, None);
     let mut next = || match source.next(Until::End) {
         Ok(Item::Snapshot(snapshot)) => Ok(snapshot),
@@ -200,7 +214,7 @@ fn report_of(path: &Path) -> Result<Vec<u8>, String> {
     };
     let printed = Json(Form::Full).report(&report, &mut sheet);
     printed.map_err(|error| error.to_string())?;
-    Ok(text)
+    Ok((text, recording.remarks()))
 }
 
 /// The part of a file that a line is in.

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         Command::Complete(words) => return print(&complete::answer(words).to_string()),
         Command::Compare { before, after, html } => {
             let width = terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0.into());
-            return match compare(before, after, html.as_deref(), width) {
+            return match compare(before, after, html.as_deref(), width, &mut |line| say!("{line}")) {
                 Ok(text) => print(&text),
                 Err(line) => fail(&line),
             };

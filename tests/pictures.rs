@@ -231,8 +231,11 @@ fn compare_reads_pages_as_it_reads_json() {
         panic!("{files:?}")
     };
     let (from_pages, from_json) = (folder.0.join("pages.html"), folder.0.join("json.html"));
-    let text = compare(page_a, page_b, Some(&from_pages), None).unwrap();
-    assert_eq!(text, compare(json_a, json_b, Some(&from_json), None).unwrap());
+    let text = compare(page_a, page_b, Some(&from_pages), None, &mut |_| ()).unwrap();
+    assert_eq!(
+        text,
+        compare(json_a, json_b, Some(&from_json), None, &mut |_| ()).unwrap()
+    );
     assert!(text.contains("fsync") && text.contains("journal"), "{text}");
     let [pages, json] = [&from_pages, &from_json].map(|path| fs::read_to_string(path).unwrap());
     assert!(pages == json, "the columns of a page are those of its intervals");
@@ -246,7 +249,7 @@ fn compare_reads_pages_as_it_reads_json() {
         .collect();
     assert_eq!(names, ["before", "after"]);
     assert_eq!(columns[1]["columns"].as_array().unwrap().len(), 5);
-    let error = compare(&from_pages, json_a, None, None).unwrap_err();
+    let error = compare(&from_pages, json_a, None, None, &mut |_| ()).unwrap_err();
     assert!(error.contains("no report"), "{error}");
 }
 

@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|bytes: &[u8]| {
     let report = Bytes::new(bytes);
     for width in [None, Some(40)] {
-        let text = compare(report.path(), report.path(), None, width).unwrap_or_else(|error| error);
+        let text = compare(report.path(), report.path(), None, width, &mut |_| ()).unwrap_or_else(|error| error);
         assert!(text.chars().all(|c| c == '\n' || is_printable(c)), "{text:?}");
     }
 });

@@ -67,7 +67,7 @@ impl Recorded {
     /// # Errors
     /// One line: what cannot be read.
     pub fn read(recording: &Path) -> Result<Self, String> {
-        let report = report_of(recording)?;
+        let (report, _) = report_of(recording)?;
         Ok(Self {
             run: run_of(Lines::of(recording, report.clone()))?,
             report,
