@@ -709,6 +709,8 @@ impl Exporter for Ctf<'_> {
             Record::Sleep(sleep) => self.sleep(at_ns, point, sleep, output),
             Record::Async(call) => self.asynchronous(at_ns, point, call, output),
             Record::Fault(fault) => self.fault(at_ns, point, fault, output),
+            // Definitions and paths are no events of the trace.
+            Record::Lost(lost) if !lost.kind.is_operation() => Ok(()),
             Record::Lost(lost) => {
                 if let (Point::End, Some(stream)) = (point, self.streams.get_mut(&lost.cpu)) {
                     stream.discarded = stream.discarded.wrapping_add(lost.records);

@@ -13,6 +13,7 @@ use crate::printable::printable;
 use crate::view::errno::errno_name;
 use crate::view::text::name::shortened;
 use crate::view::text::number::{percent, thousands, time_each};
+use crate::view::text::records::of_kind;
 
 /// Narrower terminals show no size, and times in milliseconds.
 const MEDIUM: usize = 80;
@@ -250,10 +251,9 @@ impl Lines {
     /// In place of what has no line.
     fn lost(&self, lost: &Lost) -> String {
         let text = format!(
-            "{} LOST {} {} on CPU {}, until {}",
+            "{} LOST {} on CPU {}, until {}",
             self.time(lost.from_ns),
-            thousands(lost.records),
-            lost.kind,
+            of_kind(lost.records, lost.kind),
             lost.cpu,
             self.time(lost.to_ns)
         );

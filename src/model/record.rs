@@ -344,6 +344,17 @@ super::ids::names! {
     }
 }
 
+impl Kind {
+    /// Calls, requests and what is done inside of them, and not what defines or names them.
+    #[must_use]
+    pub const fn is_operation(self) -> bool {
+        match self {
+            Self::Call | Self::Request | Self::Sleep | Self::Async | Self::Fault => true,
+            Self::File | Self::Folder | Self::Thread | Self::Path => false,
+        }
+    }
+}
+
 /// User and group in one number, as [`Call::extra`] has them; `u32::MAX`: as before.
 #[must_use]
 pub fn owners(user: u32, group: u32) -> u64 {

@@ -279,8 +279,7 @@ impl FromRecords {
             zero_ns: self.clocks.offset_ns,
             utc_offset: self.clocks.utc_offset,
         };
-        let totals = if self.is_exact { "; they are in the totals" } else { "" };
-        let lines = incomplete.iter().map(|one| format!("{}{totals}", missing(one, clock)));
+        let lines = incomplete.iter().map(|one| missing(one, clock, self.is_exact));
         lines.collect()
     }
 

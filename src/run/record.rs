@@ -15,12 +15,13 @@ use crate::model::record::{Lost, Records};
 use crate::model::recording::{Clocks, End, Meta, Names, OwnWrites, SCHEMA};
 use crate::model::run_info::RunInfo;
 use crate::model::snapshot::Snapshot;
-use crate::number::{decimal_bytes, thousands};
+use crate::number::decimal_bytes;
 use crate::recording::{EXTENSION, Limits, Writer};
 use crate::say;
 use crate::source::live;
 use crate::view::text::counted;
 use crate::view::text::number::{length, share};
+use crate::view::text::records::without_record;
 
 use super::COULD_NOT_MEASURE;
 use super::ring::FlightRecorder;
@@ -310,10 +311,9 @@ impl WholeRun {
     fn loss(&self, lost: &Lost) -> String {
         let [from, to] = [lost.from_ns, lost.to_ns].map(|at| self.time_of_day(at, "%H:%M:%S%.3f"));
         format!(
-            "INCOMPLETE {from}-{to}, CPU {}: {} {} have no record; they are in the totals",
+            "INCOMPLETE {from}-{to}, CPU {}: {}",
             lost.cpu,
-            thousands(lost.records),
-            lost.kind
+            without_record(lost.records, lost.kind, true)
         )
     }
 

@@ -200,7 +200,7 @@ impl EventLines {
     /// Says what is not in the lines. `left`: what the form could not hold.
     pub fn conclude(&self, left: &[LeftOut], is_quiet: bool) {
         for lost in self.lost.of(&Kind::ALL) {
-            say!("{}", missing(&lost, self.clock));
+            say!("{}", missing(&lost, self.clock, false));
         }
         if let Some(trouble) = &self.trouble {
             say!("{trouble}");

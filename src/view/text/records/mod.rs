@@ -47,7 +47,7 @@ pub fn print(report: &RecordsReport, clock: Clock, screen: Screen, out: &mut imp
 /// `INCOMPLETE 12:03:07.120-12:03:07.164: 2,113 calls have no record`
 fn incomplete(all: &[Incomplete], clock: Clock, page: &mut Page) {
     for one in all.iter().take(INTERVALS) {
-        page.mark(Mark::Lost, &missing(one, clock));
+        page.mark(Mark::Lost, &missing(one, clock, false));
     }
     let rest = &all[all.len().min(INTERVALS)..];
     if !rest.is_empty() {
@@ -61,15 +61,31 @@ fn incomplete(all: &[Incomplete], clock: Clock, page: &mut Page) {
     }
 }
 
-/// `INCOMPLETE 12:03:07.120-12:03:07.164: 2,113 calls have no record`
+/// `INCOMPLETE 12:03:07.120-12:03:07.164: 2,113 calls have no record`. `is_in_totals`: as [`without_record`] has it.
 #[must_use]
-pub fn missing(one: &Incomplete, clock: Clock) -> String {
+pub fn missing(one: &Incomplete, clock: Clock, is_in_totals: bool) -> String {
     let [from, to] = [one.from_ns, one.to_ns].map(|at_ns| clock.milliseconds(at_ns));
-    format!("INCOMPLETE {from}-{to}: {} no record", have(one.records, one.kind))
+    let what = without_record(one.records, one.kind, is_in_totals);
+    format!("INCOMPLETE {from}-{to}: {what}")
 }
 
-/// `2,113 calls have`
-fn have(records: u64, kind: Kind) -> String {
+/// `2,113 calls have no record; they are in the totals`, `1 file has no record: its name may be missing`. `is_in_totals`:
+/// there are totals, which have the operations without a record.
+#[must_use]
+pub fn without_record(records: u64, kind: Kind, is_in_totals: bool) -> String {
+    let of = |one: &'static str, more: &'static str| if records == 1 { one } else { more };
+    let rest = match kind {
+        Kind::File | Kind::Folder | Kind::Thread => of(": its name may be missing", ": their names may be missing"),
+        Kind::Path => of(": the call with it has none", ": the calls with them have none"),
+        _ if is_in_totals => of("; it is in the totals", "; they are in the totals"),
+        _ => "",
+    };
+    format!("{} {} no record{rest}", of_kind(records, kind), of("has", "have"))
+}
+
+/// `2,113 calls`, `1 directory`
+#[must_use]
+pub fn of_kind(records: u64, kind: Kind) -> String {
     let what = match kind {
         Kind::Call => "call",
         Kind::Request => "request",
@@ -77,15 +93,12 @@ fn have(records: u64, kind: Kind) -> String {
         Kind::Async => "asynchronous request",
         Kind::Fault => "page fault",
         Kind::File => "file",
+        Kind::Folder if records != 1 => return format!("{} directories", thousands(records)),
         Kind::Folder => "directory",
         Kind::Thread => "thread",
         Kind::Path => "path",
     };
-    let has = if records == 1 { "has" } else { "have" };
-    match (records, kind) {
-        (2.., Kind::Folder) | (0, Kind::Folder) => format!("{} directories have", thousands(records)),
-        _ => format!("{} {has}", counted(records, what)),
-    }
+    counted(records, what)
 }
 
 /// `postgres 4711`

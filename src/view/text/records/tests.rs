@@ -151,3 +151,26 @@ fn both_names_of_a_pair_are_seen() {
         assert!(text.contains(expected), "{text}");
     }
 }
+
+#[test]
+fn only_operations_are_in_totals() {
+    for (records, kind, expected) in [
+        (2113, Kind::Call, "2,113 calls have no record; they are in the totals"),
+        (1, Kind::Call, "1 call has no record; it is in the totals"),
+        (
+            2552,
+            Kind::File,
+            "2,552 files have no record: their names may be missing",
+        ),
+        (1, Kind::Thread, "1 thread has no record: its name may be missing"),
+        (
+            2,
+            Kind::Folder,
+            "2 directories have no record: their names may be missing",
+        ),
+        (1, Kind::Path, "1 path has no record: the call with it has none"),
+    ] {
+        assert_eq!(without_record(records, kind, true), expected);
+    }
+    assert_eq!(without_record(1, Kind::Call, false), "1 call has no record");
+}
