@@ -67,9 +67,9 @@ impl Snapshot {
     }
 }
 
-#[cfg(test)]
 impl Snapshot {
     /// Of a run that measures nothing.
+    #[must_use]
     pub fn empty(at_ns: u64) -> Self {
         Self {
             at_ns,

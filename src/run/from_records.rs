@@ -86,7 +86,7 @@ impl FromRecords {
     /// `info`: the run as the reports describe it.
     ///
     /// # Errors
-    /// If the recording has no counters of its start.
+    /// If counters are needed that the recording does not have.
     pub fn new(recording: &Recording, info: RunInfo, wish: Wish) -> Result<Self, SourceError> {
         let (bases, moments) = bases(recording, &wish)?;
         let clocks = recording.meta().clocks;
@@ -354,7 +354,7 @@ fn bases(recording: &Recording, wish: &Wish) -> Result<(Bases, Vec<u64>), Source
         if most.is_none_or(|most| moments.len() <= most || wish.interval.is_none()) {
             moments.push(to_ns);
         }
-        let around = around(recording, from_ns, to_ns).ok_or_else(no_counters)?;
+        let around = around(recording, from_ns, to_ns).unwrap_or_else(|| [from_ns, to_ns].map(Snapshot::empty));
         return Ok((
             Bases::Moments(Box::new(around), moments.iter().copied().collect()),
             moments,
@@ -373,12 +373,12 @@ fn bases(recording: &Recording, wish: &Wish) -> Result<(Bases, Vec<u64>), Source
         moments.push(snapshot.at_ns);
     }
     if moments.is_empty() {
-        return Err(no_counters());
+        return Err(SourceError(recording.without_counters().line));
     }
     Ok((Bases::Seconds(Box::new(replayed())), moments))
 }
 
-/// The last snapshot up to a moment, and the first one from another on.
+/// The last snapshot up to a moment, and the first one from another on; `None`: the recording has none that can be read.
 fn around(recording: &Recording, from_ns: u64, to_ns: u64) -> Option<[Snapshot; 2]> {
     let mut before = None;
     let mut after = None;
@@ -396,7 +396,7 @@ fn around(recording: &Recording, from_ns: u64, to_ns: u64) -> Option<[Snapshot; 
 }
 
 fn no_counters() -> SourceError {
-    SourceError("the recording is damaged: it has no counters of the start".to_owned())
+    SourceError("the recording has changed while it was read".to_owned())
 }
 
 fn next_base(bases: &mut Bases, clocks: Clocks) -> Result<Snapshot, SourceError> {

@@ -6,17 +6,16 @@ use std::time::Duration;
 use crate::analyse::records::run::{IN_RECORDS, Shown};
 use crate::args::{Form, Measure, Moment, Options, Part, Talk};
 use crate::cause::Cause;
-use crate::event::Signals;
 use crate::filter::Filter;
 use crate::model::ids::{By, Layer};
 use crate::model::recording::{Clocks, Meta, Names};
 use crate::model::report::nanoseconds;
 use crate::model::selection::Selection;
-use crate::number::{decimal_bytes, thousands};
+use crate::number::decimal_bytes;
 use crate::recording::{Recording, Replayed, Span};
 use crate::say;
 use crate::source::{Source, Until};
-use crate::view::text::number::length;
+use crate::view::text::records::{of_kind, without_record};
 use crate::view::text::{Unit, counted};
 
 use super::from_records::{FromRecords, Wish};
@@ -27,7 +26,6 @@ use super::{install_signals, selected};
 
 /// Prints what `options` select of a recording. Returns the exit status.
 pub fn report(from: &Path, part: &Part, options: &Options) -> Result<u8, Cause> {
-    let signals = install_signals()?;
     let recording = Recording::open(from)?;
     if part.lost {
         return missing(&recording, options);
@@ -40,6 +38,7 @@ pub fn report(from: &Path, part: &Part, options: &Options) -> Result<u8, Cause> 
     let (start, end) = whole_span(&recording, from)?;
     let span = span(part, meta.clocks, start, end)?;
     let is_inside = is_inside(part, &recording, span);
+    let has_seconds = recording.seconds().next().is_some();
     let groups = options.measure.scope.groups();
     let by = groups.map(|groups| groups.by);
     let needed = Needed {
@@ -48,18 +47,22 @@ pub fn report(from: &Path, part: &Part, options: &Options) -> Result<u8, Cause> 
         is_slower: options.measure.scope.slower().is_some(),
         is_split: meta.run.stack.is_some() && !layers.is_empty(),
         is_inside,
+        has_seconds,
     };
     let shown = Shown {
         by,
         top: groups.map_or(meta.run.top, |groups| groups.top),
         slower_ns: options.measure.scope.slower().map(nanoseconds),
         filter: selected::filter(&meta.run.filter, target),
-        is_selected: !selection.is_all() || is_inside || needed.is_split,
+        is_selected: !selection.is_all() || needed.is_without_seconds() || needed.is_split,
         notes: Vec::new(),
         layers,
         subject: subject(options, &recording, &needed),
     };
     let uses_records = needed.check(meta, &shown.layers, from)?;
+    if !has_seconds && !uses_records {
+        return Err(recording.without_counters());
+    }
     let shown = Shown {
         notes: if uses_records { notes(&needed, meta) } else { Vec::new() },
         // What is recorded by groups is reported by groups.
@@ -68,7 +71,7 @@ pub fn report(from: &Path, part: &Part, options: &Options) -> Result<u8, Cause> 
         ..shown
     };
     let mut info = shown.run(&meta.run);
-    if is_inside && uses_records {
+    if needed.is_without_seconds() && uses_records {
         info.has_runs = false;
         info.no_runs = Some("it is known of whole seconds".to_owned());
     }
@@ -76,12 +79,12 @@ pub fn report(from: &Path, part: &Part, options: &Options) -> Result<u8, Cause> 
         shown.notes.iter().for_each(|note| say!("note: {note}"));
     }
     if uses_records {
-        let wish = wish(options, selection, span, is_inside);
+        let wish = wish(options, selection, span, needed.is_without_seconds());
         let source = FromRecords::new(&recording, info, wish).map_err(|error| error.to_string())?;
         if !source.has_selected_file() {
             say!("note: no file of this path is in the recording");
         }
-        print(source, options, &signals)?;
+        print(source, options)?;
     } else {
         let intervals = options.span.intervals;
         let mut source = Replayed::new(&recording, span, intervals.map(|intervals| intervals.length));
@@ -89,7 +92,7 @@ pub fn report(from: &Path, part: &Part, options: &Options) -> Result<u8, Cause> 
             source.limit(count);
         }
         source.set_info(info);
-        print(source, options, &signals)?;
+        print(source, options)?;
     }
     say_trigger(&recording);
     say_damage(&recording);
@@ -129,6 +132,9 @@ pub fn bounds(part: &Part, recording: &Recording) -> Result<[Option<u64>; 2], Ca
 /// If it has none, in one line.
 pub fn whole_span(recording: &Recording, from: &Path) -> Result<(u64, u64), Cause> {
     let (start, end) = recording.span();
+    if end <= start && !recording.damage().is_empty() {
+        return Err(recording.without_counters());
+    }
     if end <= start {
         return Err(format!("'{}' has nothing in it: it was cut in its first second", from.display()).into());
     }
@@ -163,11 +169,12 @@ fn wish(options: &Options, selection: Selection, span: Span, is_inside: bool) ->
     }
 }
 
-fn print<S: Source>(source: S, options: &Options, signals: &Signals) -> Result<(), Cause> {
+/// Until all of the recording was read, a signal ends the process.
+fn print<S: Source>(source: S, options: &Options) -> Result<(), Cause> {
     let mut session = Session::begin(source, Filter::default(), Sinks::open(options)?, None)?;
     session.show_beginning(&session.first_report())?;
     session.pass(Until::End)?;
-    session.finish(signals)
+    session.finish(&install_signals()?)
 }
 
 /// Why the counters of a recording are not enough.
@@ -181,9 +188,16 @@ struct Needed {
     is_split: bool,
     /// The span does not begin and end with whole seconds.
     is_inside: bool,
+    /// The counters of seconds can be read.
+    has_seconds: bool,
 }
 
 impl Needed {
+    /// The counters are made of records, since those of seconds are not those of the span.
+    const fn is_without_seconds(&self) -> bool {
+        self.is_inside || !self.has_seconds
+    }
+
     /// Whether the report is made of records.
     ///
     /// # Errors
@@ -211,7 +225,7 @@ impl Needed {
                 Err("recorded with -T blk: calls are not in it".to_owned().into())
             }
             (true, ..) => Ok(true),
-            (false, true, None) => Ok(self.is_inside),
+            (false, true, None) => Ok(self.is_without_seconds()),
             (false, ..) => {
                 if self.is_inside {
                     say!("note: --from and --to are extended to whole seconds, which the recording has counters of");
@@ -236,14 +250,19 @@ impl Needed {
 /// What readers have to know about numbers that are made of records.
 fn notes(needed: &Needed, meta: &Meta) -> Vec<String> {
     let mut notes = Vec::new();
-    if needed.is_inside {
+    if !needed.has_seconds {
+        notes.push(
+            "the counters of each second cannot be read: numbers are made of records, and the own cost is not known"
+                .to_owned(),
+        );
+    } else if needed.is_inside {
         notes.push(
             "this part does not begin and end with seconds of the recording: its numbers are made of records, and the own cost is \
              the average of the seconds around it"
                 .to_owned(),
         );
     }
-    if needed.selection.is_some() || needed.is_inside || needed.is_split {
+    if needed.selection.is_some() || needed.is_without_seconds() || needed.is_split {
         notes.push(
             "made of records, which have no calls and requests that are excluded or not timed; losses of samples are those of all \
              that was recorded"
@@ -394,12 +413,11 @@ fn missing(recording: &Recording, options: &Options) -> Result<u8, Cause> {
     for records in recording.batches(None, None) {
         for lost in &records.lost {
             lines.push(format!(
-                "{}-{}  CPU {}  {} {} have no record; they are in the totals",
+                "{}-{}  CPU {}  {}",
                 time(lost.from_ns),
                 time(lost.to_ns),
                 lost.cpu,
-                thousands(lost.records),
-                lost.kind
+                without_record(lost.records, lost.kind, true)
             ));
         }
     }
@@ -407,17 +425,22 @@ fn missing(recording: &Recording, options: &Options) -> Result<u8, Cause> {
     let seconds = recording.seconds().skip(1).count();
     if let Some(end) = recording.end() {
         for (kind, rows) in &end.not_written {
-            lines.push(format!("at the end: {} {kind} could not be written", thousands(*rows)));
+            lines.push(format!("at the end: {} could not be written", of_kind(*rows, *kind)));
         }
         if end.own_writes.requests > 0 {
             lines.push(format!(
-                "{} of {} wrote the recording itself and have no record; they are in the totals",
+                "{} of {} wrote the recording itself: {}",
                 counted(end.own_writes.requests, "request"),
-                decimal_bytes(end.own_writes.bytes)
+                decimal_bytes(end.own_writes.bytes),
+                if end.own_writes.requests == 1 {
+                    "it has no record, and is in the totals"
+                } else {
+                    "they have no record, and are in the totals"
+                }
             ));
         }
     }
-    lines.extend(damage(recording));
+    lines.extend(recording.remarks());
     if lines.is_empty() {
         lines.push(format!("nothing is missing from {}", counted(seconds as u64, "second")));
     }
@@ -426,31 +449,9 @@ fn missing(recording: &Recording, options: &Options) -> Result<u8, Cause> {
     Ok(0)
 }
 
-/// What is wrong with a recording, in lines.
-fn damage(recording: &Recording) -> Vec<String> {
-    let clocks = recording.meta().clocks;
-    let mut lines = Vec::new();
-    for damage in recording.damage() {
-        let span = damage.span.map_or_else(String::new, |(from, to)| {
-            let [from, to] = [from, to].map(|at| time_of_day(clocks, at, "%H:%M:%S%.3f"));
-            format!(" ({from} to {to})")
-        });
-        lines.push(format!("{}: {}{span}", damage.file, damage.what));
-    }
-    if recording.is_cut() {
-        let (start, end) = recording.span();
-        lines.push(format!(
-            "the recording was cut: it has {} up to {}",
-            length(Duration::from_nanos(end.saturating_sub(start))),
-            time_of_day(clocks, end, "%H:%M:%S%.3f")
-        ));
-    }
-    lines
-}
-
 /// Prints what is wrong with a recording.
 pub fn say_damage(recording: &Recording) {
-    damage(recording).iter().for_each(|line| say!("{line}"));
+    recording.remarks().iter().for_each(|line| say!("{line}"));
 }
 
 #[cfg(test)]

@@ -121,6 +121,9 @@ impl Seconds<'_> {
             before = Some(after);
         }
         say::erase();
+        if self.spans.is_empty() && self.recording.seconds().next().is_none() {
+            return Err(self.recording.without_counters());
+        }
         if self.spans.is_empty() {
             return Err("the recording has less than a second".to_owned().into());
         }
