@@ -448,8 +448,12 @@ fn memory_and_time_grow_slowly_with_the_length() {
 
 /// Runs `export` with these words after the recording.
 fn verb(recording: &Path, words: &[&str]) -> (Option<i32>, String, String) {
+    tool(&[&["export", recording.to_str().unwrap()], words].concat())
+}
+
+fn tool(words: &[&str]) -> (Option<i32>, String, String) {
     let mut tool = Command::new(env!("CARGO_BIN_EXE_IOStackBreakdown"));
-    let output = tool.arg("export").arg(recording).args(words).output().unwrap();
+    let output = tool.args(words).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
@@ -521,5 +525,128 @@ fn the_verb_exports_a_recording_and_says_what_it_cannot() {
     assert!(piped.status.success(), "{piped:?}");
     let (status, _, err) = verb(&folder, &["--to", "jsonl"]);
     assert!(status == Some(1) && err.contains("is no recording"), "{err}");
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A directory with a recording of counters and records, and the recording.
+fn with_recording(name: &str) -> (PathBuf, PathBuf) {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let recording = folder.join("x.iosb");
+    long_recording(&recording, 5000);
+    (folder, recording)
+}
+
+#[test]
+fn a_report_without_counters_is_made_of_records_or_says_what_is_damaged() {
+    let (folder, recording) = with_recording("without-counters");
+    let path = recording.to_str().unwrap();
+    let table = recording.join("000001/seconds.arrow");
+    let whole = fs::read(&table).unwrap();
+    for bytes in [&whole[..whole.len() / 2], &[]] {
+        fs::write(&table, bytes).unwrap();
+        let damage = "000001/seconds.arrow: it has ";
+        for views in [&[][..], &["--slower", "1ms"], &["--by", "process"]] {
+            let (status, out, err) = tool(&[&["report", path], views].concat());
+            assert!(
+                status == Some(0) && out.contains("I/O calls took"),
+                "{views:?}: {out}{err}"
+            );
+            assert!(
+                err.contains(damage) && err.contains("numbers are made of records"),
+                "{err}"
+            );
+        }
+        let (status, _, err) = tool(&["compare", path, path]);
+        let said = format!("error: '{path}' has no counters of its seconds: {damage}");
+        assert!(status == Some(1) && err.starts_with(&said), "{err}");
+        assert!(err.contains("--lost and export need none"), "{err}");
+    }
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn compare_says_what_is_wrong_with_each_recording() {
+    let (folder, recording) = with_recording("compare-damage");
+    let path = recording.to_str().unwrap();
+    assert_eq!(tool(&["compare", path, path]).2, "");
+    fs::remove_file(recording.join("end.json")).unwrap();
+    let (status, _, err) = tool(&["compare", path, path]);
+    let line = format!("{path}: the recording was cut: it has ");
+    assert!(status == Some(0) && err.matches(&line).count() == 2, "{err}");
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_signal_ends_a_report_that_reads_records() {
+    use std::os::unix::process::ExitStatusExt;
+
+    let (folder, _) = with_recording("signal-while-reading");
+    let recording = folder.join("long.iosb");
+    long_recording(&recording, 150_000);
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let mut report = Command::new(env!("CARGO_BIN_EXE_IOStackBreakdown"));
+        let report = report.arg("report").arg(&recording).args(["--slower", "1s", "-q"]);
+        let mut report = report.stdout(std::process::Stdio::null()).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(150));
+        // SAFETY: the process was not waited for.
+        assert_eq!(unsafe { libc::kill(report.id().cast_signed(), signal) }, 0);
+        assert_eq!(report.wait().unwrap().signal(), Some(signal));
+    }
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn an_export_says_what_it_wrote_and_writes_over_nothing() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let (folder, recording) = with_recording("export-written");
+    let of = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let number = |text: &str| -> u64 { text.replace(',', "").parse().unwrap() };
+    // Each line of this format is a record.
+    let log = of("log");
+    let (status, _, err) = verb(&recording, &["--to", "iotracer", "-o", &log]);
+    let lines = fs::read_to_string(&log).unwrap().lines().count() as u64;
+    let said = err.lines().next().unwrap().split(' ').next().unwrap();
+    assert!(
+        status == Some(0) && number(said) == lines && lines > 0,
+        "{lines}: {err}"
+    );
+    assert!(err.contains("calls that are neither reads nor writes"), "{err}");
+    assert_eq!(fs::metadata(&log).unwrap().permissions().mode() & 0o777, 0o600);
+    let before = fs::read(&log).unwrap();
+    let (status, _, err) = verb(&recording, &["--to", "jsonl", "-o", &log]);
+    assert!(
+        status == Some(1) && err.contains("exists; name a new file with -o"),
+        "{err}"
+    );
+    assert_eq!(fs::read(&log).unwrap(), before);
+    // Nothing is left of what has nothing.
+    for (format, name) in [("jsonl", "file"), ("blktrace", "directory")] {
+        let (status, _, err) = verb(&recording, &["--to", format, "--comm", "nobody", "-o", &of(name)]);
+        assert!(
+            status == Some(1) && err.contains("nothing that is selected was recorded"),
+            "{err}"
+        );
+        assert!(!folder.join(name).exists(), "{format}");
+    }
+    let (status, _, err) = verb(&recording, &["--to", "blktrace", "-T", "syscall", "-o", &of("calls")]);
+    assert!(
+        status == Some(1) && err.contains("blktrace can hold nothing of what is selected"),
+        "{err}"
+    );
+    assert!(err.contains(" calls and page faults: blktrace has only requests") && !folder.join("calls").exists());
+    // A device, a pipe and a file that is open already are written to.
+    assert_eq!(verb(&recording, &["--to", "jsonl", "-o", "/dev/null"]).0, Some(0));
+    let script = format!(
+        "'{0}' export '{1}' -q --to jsonl -o /dev/stdout >'{2}' && mkfifo '{3}' && ('{0}' export '{1}' -q --to jsonl -o '{3}' & cat '{3}') | cmp '{2}'",
+        env!("CARGO_BIN_EXE_IOStackBreakdown"),
+        recording.display(),
+        of("stdout"),
+        of("pipe")
+    );
+    let piped = Command::new("bash").args(["-c", &script]).output().unwrap();
+    assert!(piped.status.success(), "{piped:?}");
     fs::remove_dir_all(&folder).unwrap();
 }

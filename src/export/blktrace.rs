@@ -230,6 +230,14 @@ impl Exporter for Blktrace<'_> {
                 *all = all.wrapping_add(lost.records as u32);
                 Ok(())
             }
+            Record::Call(_) | Record::Async(_) | Record::Fault(_) if moment.point == Point::Begin => {
+                self.leaving.count("calls and page faults: blktrace has only requests");
+                Ok(())
+            }
+            Record::Mark(_) if moment.point == Point::Begin => {
+                self.leaving.count("marks");
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

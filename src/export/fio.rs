@@ -114,7 +114,10 @@ impl<'a> Fio<'a> {
                     self.leaving.count("calls that failed");
                     None
                 }
-                _ => None,
+                _ => {
+                    self.leaving.count("calls that neither read nor write nor synchronise");
+                    None
+                }
             };
         };
         match (moved, offset) {
@@ -249,6 +252,10 @@ impl Exporter for Fio<'_> {
             }
             Record::Lost(lost) if lost.kind == crate::model::record::Kind::Call => {
                 self.lost += lost.records;
+                return Ok(());
+            }
+            Record::Mark(_) => {
+                self.leaving.count("marks");
                 return Ok(());
             }
             _ => return Ok(()),

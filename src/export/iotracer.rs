@@ -79,12 +79,24 @@ impl Iotracer {
                 let start = start_of(&self.disks, *partition);
                 Some((letter, sector.saturating_sub(start), *bytes, "BLK", *tid, *pid))
             }
+            Record::Fault(_) => {
+                self.leaving.count("page faults");
+                None
+            }
+            Record::Mark(_) => {
+                self.leaving.count("marks");
+                None
+            }
             _ => None,
         }
     }
 
     fn access(&mut self, op: Op, offset: Option<u64>, size: Option<u64>) -> Option<(char, u64, u64)> {
-        let letter = if op.is_write()? { 'W' } else { 'R' };
+        let Some(is_write) = op.is_write() else {
+            self.leaving.count("calls that are neither reads nor writes");
+            return None;
+        };
+        let letter = if is_write { 'W' } else { 'R' };
         let known = offset.zip(size);
         if known.is_none() {
             self.leaving.count("reads and writes whose offset or size is unknown");

@@ -169,9 +169,19 @@ impl Leaving {
 pub struct Summary {
     /// Selected records, without definitions and losses.
     pub records: u64,
+    /// Those of them that the format cannot hold, by reason.
     pub left_out: Vec<LeftOut>,
     /// Records that were lost while recording, by kind.
     pub lost: Vec<(Kind, u64)>,
+}
+
+impl Summary {
+    /// Records that were written.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        let left_out = self.left_out.iter().map(|left| left.records);
+        self.records.saturating_sub(left_out.fold(0, u64::saturating_add))
+    }
 }
 
 /// Exports the selected records. `batches` reads all records from the start, and is called twice. `progress` is called

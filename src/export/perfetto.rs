@@ -9,7 +9,7 @@ use std::io;
 
 use super::output::Output;
 use super::protobuf::Message;
-use super::{About, Exporter, LeftOut, Moment, Point, Record};
+use super::{About, Exporter, Leaving, LeftOut, Moment, Point, Record};
 use crate::model::record::{AsyncCall, Call, Fault, Lost, Request, Sleep};
 
 /// Of the packet.
@@ -143,6 +143,7 @@ pub struct Perfetto<'a> {
     taken: HashMap<usize, (Kind, usize)>,
     in_flight: HashMap<u64, i64>,
     flows: u64,
+    leaving: Leaving,
 }
 
 /// An annotation of an event.
@@ -166,6 +167,7 @@ impl<'a> Perfetto<'a> {
             taken: HashMap::new(),
             in_flight: HashMap::new(),
             flows: 0,
+            leaving: Leaving::default(),
         }
     }
 
@@ -361,6 +363,7 @@ impl<'a> Perfetto<'a> {
         }
         // The call is excluded, or its record was lost: as the only slice, the sleep would look like a call.
         if self.stacks.get(&sleep.tid).is_none_or(Vec::is_empty) {
+            self.leaving.count("sleeps in calls that have no record");
             return Ok(());
         }
         let name = match self.about.outline.row(sleep.row) {
@@ -570,6 +573,6 @@ impl Exporter for Perfetto<'_> {
     }
 
     fn end(&mut self, _: &mut dyn Output) -> io::Result<Vec<LeftOut>> {
-        Ok(Vec::new())
+        Ok(self.leaving.take())
     }
 }

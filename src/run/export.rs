@@ -1,7 +1,8 @@
 //! `export`: writes a recording in the format of another tool.
 
-use std::fs::File;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, IsTerminal};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::args::Export;
@@ -12,6 +13,8 @@ use crate::model::recording::Meta;
 use crate::number::thousands;
 use crate::recording::Unneeded;
 use crate::say;
+use crate::view::text::counted;
+use crate::view::text::records::of_kind;
 
 use super::progress::Paced;
 use super::report::{bounds, open_records, say_damage};
@@ -23,16 +26,23 @@ pub fn export(from: &Path, export: &Export) -> Result<u8, Cause> {
     let meta = recording.meta();
     let selection = selection(meta, export)?;
     let [after, before] = bounds(&export.part, &recording)?;
-    let mut output = open(export)?;
+    let (mut output, made) = open(export)?;
     let mut shown = Paced::new(!export.quiet);
     let progress = |pass: usize, records: u64| shown.show(|| status(pass, records));
     let batches = || recording.batches(after, before).without(unneeded(export.format));
     let written = export::export(export.format, meta, &selection, batches, &mut *output, progress);
     say::erase();
     match written {
-        Ok(summary) if summary.records == 0 && summary.lost.is_empty() => {
+        Ok(summary) if summary.written() == 0 && summary.lost.is_empty() => {
+            say_left_out(&summary);
             say_damage(&recording);
-            Err("nothing that is selected was recorded".to_owned().into())
+            if let Some(made) = made {
+                made.remove();
+            }
+            Err(match summary.records {
+                0 => "nothing that is selected was recorded".to_owned().into(),
+                _ => format!("{} can hold nothing of what is selected", export.format.name()).into(),
+            })
         }
         Ok(summary) => {
             say_summary(&summary, export);
@@ -67,22 +77,60 @@ fn called(export: &Export) -> String {
     }
 }
 
-fn open(export: &Export) -> Result<Box<dyn Output>, Cause> {
-    let cannot = |error: io::Error| Cause::of(format_args!("cannot write {}", called(export)), &error);
-    Ok(match &export.path {
-        Some(path) if export.format.is_directory() => match Directory::create(path) {
-            Ok(directory) => Box::new(directory),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                return Err(format!("'{}' exists; name a new directory with -o", path.display()).into());
-            }
-            Err(error) => return Err(cannot(error)),
-        },
-        Some(path) => Box::new(Stream::new(File::create(path).map_err(cannot)?)),
+/// What an export has made.
+enum Made<'a> {
+    Directory(&'a Path),
+    File(&'a Path),
+}
+
+impl Made<'_> {
+    /// Nothing was written. What cannot be removed stays.
+    fn remove(self) {
+        let _ = match self {
+            Self::Directory(path) => fs::remove_dir_all(path),
+            Self::File(path) => fs::remove_file(path),
+        };
+    }
+}
+
+/// Opens the output, and returns what is made for it.
+fn open(export: &Export) -> Result<(Box<dyn Output>, Option<Made<'_>>), Cause> {
+    let failed = |error: io::Error| {
+        let what = if export.format.is_directory() {
+            "directory"
+        } else {
+            "file"
+        };
+        if error.kind() == ErrorKind::AlreadyExists {
+            format!("{} exists; name a new {what} with -o", called(export)).into()
+        } else {
+            Cause::of(format_args!("cannot write {}", called(export)), &error)
+        }
+    };
+    let output: Box<dyn Output> = match &export.path {
+        Some(path) if export.format.is_directory() => {
+            let directory = Directory::create(path).map_err(failed)?;
+            return Ok((Box::new(directory), Some(Made::Directory(path))));
+        }
+        Some(path) if is_stream(path) => Box::new(Stream::new(File::create(path).map_err(failed)?)),
+        Some(path) => {
+            // Names of files and processes are not for everyone.
+            let mut options = OpenOptions::new();
+            let file = options.write(true).create_new(true).mode(0o600).open(path);
+            return Ok((Box::new(Stream::new(file.map_err(failed)?)), Some(Made::File(path))));
+        }
         None if export.format.is_binary() && io::stdout().is_terminal() => {
             return Err("the format is not text; name a file with -o".to_owned().into());
         }
         None => Box::new(Stream::new(io::stdout().lock())),
-    })
+    };
+    Ok((output, None))
+}
+
+/// Whether a path is that of a pipe or a device, or of an open file (`/dev/stdout`), so that nothing is written over.
+fn is_stream(path: &Path) -> bool {
+    let is_open = path.starts_with("/dev") || path.starts_with("/proc");
+    is_open || fs::metadata(path).is_ok_and(|file| !file.is_file() && !file.is_dir())
 }
 
 /// What is selected, if the recording has it.
@@ -104,8 +152,8 @@ fn selection(meta: &Meta, export: &Export) -> Result<Selection, Cause> {
 fn say_summary(summary: &Summary, export: &Export) {
     if !export.quiet {
         say!(
-            "{} records in {}",
-            thousands(summary.records),
+            "{} in {}",
+            counted(summary.written(), "record"),
             match &export.path {
                 Some(path) => path.display().to_string(),
                 None => "standard output".to_owned(),
@@ -119,7 +167,8 @@ fn say_summary(summary: &Summary, export: &Export) {
 pub fn say_left_out(summary: &Summary) {
     say_left_out_of_format(&summary.left_out);
     for (kind, records) in &summary.lost {
-        say!("INCOMPLETE: {} {kind} were lost while recording", thousands(*records));
+        let was = if *records == 1 { "was" } else { "were" };
+        say!("INCOMPLETE: {} {was} lost while recording", of_kind(*records, *kind));
     }
 }
 
