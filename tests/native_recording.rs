@@ -454,6 +454,22 @@ fn a_full_disk_ends_a_recording_that_is_good() {
     assert_eq!(recording.damage(), []);
     let report = succeed(&small.0, &["report", "x.iosb", "-S"]);
     assert!(String::from_utf8_lossy(&report).contains("layer = syscall"));
+    // A command that fills the disk: only its failure hides that of the recording.
+    for (name, own, status) in [("y.iosb", 0, 125), ("z.iosb", 7, 7)] {
+        fs::remove_dir_all(small.0.join("x.iosb")).ok();
+        let command = format!("dd if=/dev/zero of={name}.fill 2>/dev/null; sleep 3; rm {name}.fill; exit {own}");
+        let recording = ["record", "-q", "-T", "syscall,blk", "-o", name, "--keep-free", "0"];
+        let done = tool(&small.0, &[&recording[..], &["--", "sh", "-c", &command]].concat());
+        let said = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(status), "{said}");
+        let lines = [
+            "error: the recording ended early",
+            "No space left",
+            " in ",
+            "report it: ",
+        ];
+        assert!(lines.iter().all(|line| said.contains(line)), "{said}");
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::model::record::{Lost, Records};
 use crate::model::recording::{Clocks, End, Meta, Names, OwnWrites, SCHEMA};
 use crate::model::run_info::RunInfo;
 use crate::model::snapshot::Snapshot;
-use crate::number::decimal_bytes;
+use crate::number::{decimal_bytes, thousands};
 use crate::recording::{EXTENSION, Limits, Writer};
 use crate::say;
 use crate::source::live;
@@ -158,7 +158,9 @@ pub struct WholeRun {
     /// Why it has to end before the run.
     over: Option<String>,
     /// How it ended.
-    ended: Option<Result<End, Cause>>,
+    ended: Option<End>,
+    /// Why it could not be written to the end.
+    failed: Option<Cause>,
 }
 
 impl WholeRun {
@@ -182,6 +184,7 @@ impl WholeRun {
             more_lost: 0,
             over: None,
             ended: None,
+            failed: None,
         })
     }
 
@@ -240,8 +243,8 @@ impl WholeRun {
 
     fn settle(&mut self, written: Result<(), Cause>) {
         if let Err(cause) = written {
-            self.writer.abandon(&cause.line, live::monotonic_ns());
-            self.ended = Some(Err(cause));
+            self.ended = Some(self.writer.abandon(&cause.line, live::monotonic_ns()));
+            self.failed = Some(cause);
         }
     }
 
@@ -257,8 +260,10 @@ impl WholeRun {
         }
         let now_ns = live::monotonic_ns();
         let why = self.over.as_deref().unwrap_or("the run ended");
-        let ended = self.writer.end(why, now_ns);
-        self.ended = Some(ended);
+        match self.writer.end(why, now_ns) {
+            Ok(end) => self.ended = Some(end),
+            Err(cause) => self.settle(Err(cause)),
+        }
     }
 
     /// One line for a terminal.
@@ -277,15 +282,10 @@ impl WholeRun {
     /// Says what was recorded. Returns whether all of it is in the recording.
     pub fn conclude(&self, subject: &str) -> bool {
         let folder = crate::printable::printable(&self.writer.folder().display().to_string());
-        let end = match &self.ended {
-            Some(Ok(end)) => end,
-            Some(Err(cause)) => {
-                say!("error: the recording ended early: {cause}; what was written before is good");
-                say!("report it: IOStackBreakdown report {folder}");
-                return false;
-            }
-            None => return false,
-        };
+        let Some(end) = &self.ended else { return false };
+        if let Some(cause) = &self.failed {
+            say!("error: the recording ended early: {cause}; what was written before is good");
+        }
         if let Some(over) = &self.over {
             say!("the recording ended early: {over}");
         }
@@ -293,6 +293,9 @@ impl WholeRun {
         let time = self.time_of_day(end.to_ns, "%H:%M:%S");
         say!("{}", format!("{time}  {}  {subject}", length(span)).trim_end());
         say!("{}", summary(end));
+        for (kind, rows) in &end.not_written {
+            say!("{} {kind} could not be written", thousands(*rows));
+        }
         say!(
             "{}",
             own(self.own_ns[1].saturating_sub(self.own_ns[0]), span, end.own_writes)
@@ -305,7 +308,7 @@ impl WholeRun {
             );
         }
         say!("report it: IOStackBreakdown report {folder}");
-        true
+        self.failed.is_none()
     }
 
     fn loss(&self, lost: &Lost) -> String {

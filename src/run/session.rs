@@ -25,7 +25,6 @@ use crate::source::live::{self, Live};
 use crate::source::saved::Keeper;
 use crate::source::{Item, Source, Until};
 
-use super::COULD_NOT_MEASURE_COMMAND;
 use super::budget::Keeping;
 use super::events::EventLines;
 use super::live::LiveView;
@@ -33,6 +32,7 @@ use super::metrics::MetricsServer;
 use super::progress;
 use super::record::Recorder;
 use super::sinks::Sinks;
+use super::{COULD_NOT_MEASURE, COULD_NOT_MEASURE_COMMAND};
 
 /// How often a screen shows what the kernel says of probes: that takes a system call for each of them.
 const PROBES: Duration = Duration::from_secs(5);
@@ -318,11 +318,11 @@ impl Session<Live> {
             recorder.end();
             say::erase();
             let concluded = recorder.conclude(&self.source.info().subject);
-            // The status of a command is the run's.
-            return Ok(if watched.child.is_some() {
-                status
-            } else {
-                concluded.max(status)
+            // The status of a command is the run's, unless it hides that the recording is incomplete.
+            return Ok(match (watched.child.is_some(), status) {
+                (true, 0) if concluded == COULD_NOT_MEASURE => COULD_NOT_MEASURE_COMMAND,
+                (true, _) => status,
+                (false, _) => concluded.max(status),
             });
         }
         Ok(status)
