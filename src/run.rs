@@ -126,6 +126,13 @@ pub fn trace(options: &Options) -> Result<u8, Failure> {
 /// # Errors
 /// The cause, in one line.
 pub fn record(recording: &args::Recording, options: &Options) -> Result<u8, Failure> {
+    let largest = RecordWish::largest_total(kernel::memory_bytes());
+    if recording.buffer.is_some_and(|buffer| buffer > largest) {
+        return Err(Failure::usage(format!(
+            "--buffer: at most an eighth of the memory, which is {}M here",
+            largest >> 20
+        )));
+    }
     let status = match options.measure.target.command() {
         None => COULD_NOT_MEASURE,
         Some(_) => COULD_NOT_MEASURE_COMMAND,

@@ -88,12 +88,20 @@ const RING_BYTES: [u64; 2] = [256 << 10, 8 << 20];
 /// The default total of all rings in bytes, and the part of the machine's memory that it is at most.
 const ALL_RINGS_BYTES: u64 = 64 << 20;
 const PART_OF_MEMORY: u64 = 64;
+/// The part of the memory that a named total is at most: the kernel allocates all of it at the start.
+const LARGEST_PART_OF_MEMORY: u64 = 8;
 /// A ring has room for any record, the longest of which is a path.
 const SMALLEST_RING: u64 = 16 << 10;
 /// The kernel's limit is beyond this, and so is any use.
 const LARGEST_RING: u64 = 1 << 30;
 
 impl RecordWish {
+    /// The largest total that can be named, in bytes. `memory`: of the machine, in bytes.
+    #[must_use]
+    pub fn largest_total(memory: u64) -> u64 {
+        memory / LARGEST_PART_OF_MEMORY
+    }
+
     /// `total`: the size of all rings together in bytes (`--buffer`); by default 64 MiB, but at most a 64th of the
     /// memory. `cpus`: those in use. `memory`: of the machine, in bytes.
     #[must_use]
