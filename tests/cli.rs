@@ -90,72 +90,96 @@ fn assert_report(text: &str) {
     assert!(text.contains("own process "), "no report: {text:?}");
 }
 
+/// Wrong usage, and what is said of it.
+const WRONG: &[(&[&str], &str)] = &[
+    (&["-T", "1"], "unknown layer '1' (BCC's -T prints time stamps"),
+    (&["-T", "vfs,1"], "unknown layer '1' (BCC's -T prints time stamps"),
+    (&["-T", "xfsx"], "unknown layer 'xfsx'"),
+    (&["-T", ""], "unknown layer ''"),
+    (&["-T", "all,foo"], "unknown layer 'foo'"),
+    (&["-T", "foo,all"], "unknown layer 'foo'"),
+    (&["-o", ""], "but none was supplied (see --help)"),
+    (
+        &["-T", "syscall,ext4", "-Q"],
+        "-Q applies to the block layer; add blk to -T",
+    ),
+    (&["-T", "vfs", "-Q"], "-Q applies to the block layer; add blk to -T"),
+    (&["-T", "syscall", "-d", "sda"], "-d "),
+    (&["0"], "invalid value '0' for '[INTERVAL]': not a time above 0"),
+    (
+        &["-T", "vfs", "x", "-y"],
+        "'x' is neither a verb nor an INTERVAL; to run and trace a command: -- x -y",
+    ),
+    (&["nan"], "not a time above 0"),
+    (&["1", "0"], "not a whole number, 1 or more"),
+    (&["1", "1.5"], "invalid value '1.5'"),
+    (&["1", "2", "3"], "unexpected argument '3'"),
+    (
+        &["--duration", "soon"],
+        "not a time above 0, such as 10s, 500ms or 2m; a number alone is seconds",
+    ),
+    (
+        &["--duration", "0s"],
+        "'0s' for '--duration <TIME>': not a time above 0",
+    ),
+    (
+        &["--budget", "0"],
+        "invalid value '0' for '--budget <PERCENT>': not a percentage above 0 and up to ",
+    ),
+    (&["--budget", "1e9"], "not a percentage above 0"),
+    (&["--oneline"], "--oneline needs INTERVAL"),
+    (&["--top", "3"], "--top needs --by"),
+    (&["--by", "file", "--top", "0"], "not a whole number, 1 or more"),
+    (
+        &["help", "nonsense"],
+        "unknown verb 'nonsense'; verbs are record, report, export, replay, compare and help",
+    ),
+    (&["check"], "to try every probe: --check"),
+    (
+        &["--metrics", "9100"],
+        "--metrics takes its port after '=': --metrics=9100; for reports each 9100 s: --metrics 9100s",
+    ),
+    (
+        &["--metrics", "unix:/tmp/x"],
+        "'unix:/tmp/x' is no INTERVAL; did you mean --metrics=unix:/tmp/x?",
+    ),
+    (
+        &["--metrics", "127.0.0.1:9100"],
+        "did you mean --metrics=127.0.0.1:9100?",
+    ),
+    (
+        &["--json", "compact", "-T", "blk"],
+        "'compact' is no INTERVAL; did you mean --json=compact?",
+    ),
+    (&["--events", "json"], "did you mean --events=json?"),
+    (&["report", "x.iosb", "--events", "json"], "did you mean --events=json?"),
+    (
+        &["record", "--buffer", "100T"],
+        "--buffer: at most an eighth of the memory, which is ",
+    ),
+    (&["--slower", "x"], "not a time such as 10ms or 500us (0: every call)"),
+    (&["--check", "--budget", "5"], "cannot be used with"),
+    (&["-p", "0"], "invalid value '0'"),
+    (&["-p", "x"], "not a process ID; for threads of this name: --comm x"),
+    (&["-p", ""], "empty; separate process IDs with single commas"),
+    (&["-p", "4294967296"], "invalid value '4294967296'"),
+    (&["-p", "1", "--", "true"], "-p and -- COMMAND cannot be combined"),
+    (&["-f"], "-f needs -p"),
+    (&["-m", "-u"], "cannot be used with"),
+    (
+        &["--comm", "0123456789abcdef"],
+        "a thread name has 1 to 15 bytes; give its beginning: --comm 0123456789abcde",
+    ),
+    (&["--user", "nobody"], "--user needs -- COMMAND"),
+    (&["--probe", "magic"], "use one of auto, kprobe"),
+    (&["--nonsense"], "'--nonsense'"),
+    // Without the error it would trace all processes, for ever.
+    (&["-T", "syscall", "--duration", "10ms", "--"], "COMMAND"),
+];
+
 #[test]
 fn wrong_usage_is_one_line_and_status_2() {
-    let cases: [(&[&str], &str); 39] = [
-        (&["-T", "1"], "unknown layer '1' (BCC's -T prints time stamps"),
-        (&["-T", "vfs,1"], "unknown layer '1' (BCC's -T prints time stamps"),
-        (&["-T", "xfsx"], "unknown layer 'xfsx'"),
-        (&["-T", ""], "unknown layer ''"),
-        (&["-T", "all,foo"], "unknown layer 'foo'"),
-        (&["-T", "foo,all"], "unknown layer 'foo'"),
-        (&["-o", ""], "but none was supplied (see --help)"),
-        (
-            &["-T", "syscall,ext4", "-Q"],
-            "-Q applies to the block layer; add blk to -T",
-        ),
-        (&["-T", "vfs", "-Q"], "-Q applies to the block layer; add blk to -T"),
-        (&["-T", "syscall", "-d", "sda"], "-d "),
-        (&["0"], "invalid value '0' for '[INTERVAL]': not a time above 0"),
-        (
-            &["-T", "vfs", "x", "-y"],
-            "'x' is neither a verb nor an INTERVAL; to run and trace a command: -- x -y",
-        ),
-        (&["nan"], "not a time above 0"),
-        (&["1", "0"], "not a whole number, 1 or more"),
-        (&["1", "1.5"], "invalid value '1.5'"),
-        (&["1", "2", "3"], "unexpected argument '3'"),
-        (
-            &["--duration", "soon"],
-            "not a time above 0, such as 10s, 500ms or 2m; a number alone is seconds",
-        ),
-        (
-            &["--duration", "0s"],
-            "'0s' for '--duration <TIME>': not a time above 0",
-        ),
-        (
-            &["--budget", "0"],
-            "invalid value '0' for '--budget <PERCENT>': not a percentage above 0 and up to ",
-        ),
-        (&["--budget", "1e9"], "not a percentage above 0"),
-        (&["--oneline"], "--oneline needs INTERVAL"),
-        (&["--top", "3"], "--top needs --by"),
-        (&["--by", "file", "--top", "0"], "not a whole number, 1 or more"),
-        (
-            &["help", "nonsense"],
-            "unknown verb 'nonsense'; verbs are record, report, export, replay, compare and help",
-        ),
-        (&["check"], "to try every probe: --check"),
-        (&["--slower", "x"], "not a time such as 10ms or 500us (0: every call)"),
-        (&["--check", "--budget", "5"], "cannot be used with"),
-        (&["-p", "0"], "invalid value '0'"),
-        (&["-p", "x"], "not a process ID; for threads of this name: --comm x"),
-        (&["-p", ""], "empty; separate process IDs with single commas"),
-        (&["-p", "4294967296"], "invalid value '4294967296'"),
-        (&["-p", "1", "--", "true"], "-p and -- COMMAND cannot be combined"),
-        (&["-f"], "-f needs -p"),
-        (&["-m", "-u"], "cannot be used with"),
-        (
-            &["--comm", "0123456789abcdef"],
-            "a thread name has 1 to 15 bytes; give its beginning: --comm 0123456789abcde",
-        ),
-        (&["--user", "nobody"], "--user needs -- COMMAND"),
-        (&["--probe", "magic"], "use one of auto, kprobe"),
-        (&["--nonsense"], "'--nonsense'"),
-        // Without the error it would trace all processes, for ever.
-        (&["-T", "syscall", "--duration", "10ms", "--"], "COMMAND"),
-    ];
-    for (arguments, expected) in cases {
+    for (arguments, expected) in WRONG {
         let (status, line) = failure(tool(arguments));
         assert_eq!(status, 2, "{arguments:?}: {line}");
         assert!(line.contains(expected), "{arguments:?}: {line}");

@@ -110,6 +110,9 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, S
     if let Some(shell) = raw.completions {
         return Ok(Command::Text(shell.script()));
     }
+    if let Some(line) = port_as_interval(&arguments) {
+        return Err(line);
+    }
     let (is_check, from) = (raw.check, raw.from_snapshots.take());
     // With --live, standard output is the screen, and FILE a recording.
     let recording = raw.output.output.clone().filter(|_| raw.live);
@@ -408,19 +411,26 @@ fn is_about_sample(error: &clap::Error) -> bool {
 
 /// `parsed`: the error is of the first arguments, so many.
 fn advice_on(error: &clap::Error, arguments: &[OsString], parsed: usize) -> Option<String> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
     match arguments.get(1).and_then(|verb| verb.to_str()) {
         Some("compare") => return Some(COMPARE.to_owned()),
         // clap's message names what is wrong with the options of a verb.
         Some("record") if is_about_sample(error) => {
             return Some("record keeps every call, and --sample leaves most of them out; remove it".to_owned());
         }
-        Some("record" | "report" | "export" | "replay") => return None,
+        Some("report") => {
+            let word = [ContextKind::InvalidValue, ContextKind::InvalidArg]
+                .into_iter()
+                .find_map(text)?;
+            let at = arguments.iter().position(|argument| argument == word)?;
+            return option_with_equals(arguments, at).map(|option| not_an_interval(option, word));
+        }
+        Some("record" | "export" | "replay") => return None,
         _ => {}
     }
-    let text = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => Some(text.as_str()),
-        _ => None,
-    };
     if error.kind() == ErrorKind::InvalidSubcommand {
         let word = text(ContextKind::InvalidSubcommand)?;
         return Some(format!(
@@ -467,6 +477,9 @@ fn advice_on(error: &clap::Error, arguments: &[OsString], parsed: usize) -> Opti
         });
     }
     let first = arguments.iter().position(|argument| argument == word)?;
+    if let Some(option) = option_with_equals(arguments, first) {
+        return Some(not_an_interval(option, word));
+    }
     let words: Vec<Cow<'_, str>> = arguments[first..].iter().map(|word| word.to_string_lossy()).collect();
     is_command.then(|| {
         let instead = match word {
@@ -476,6 +489,31 @@ fn advice_on(error: &clap::Error, arguments: &[OsString], parsed: usize) -> Opti
         };
         format!("'{word}' is neither a verb nor an INTERVAL; {instead}")
     })
+}
+
+fn not_an_interval(option: &str, word: &str) -> String {
+    format!("'{word}' is no INTERVAL; did you mean {option}={word}?")
+}
+
+/// The option before the word at `at` if it only takes a value that follows `=`.
+fn option_with_equals(arguments: &[OsString], at: usize) -> Option<&str> {
+    let option = arguments.get(at.checked_sub(1)?)?.to_str()?;
+    let name = option.strip_prefix("--")?;
+    let is_meant = |argument: &clap::Arg| argument.get_long() == Some(name) && argument.is_require_equals_set();
+    command().get_arguments().any(is_meant).then_some(option)
+}
+
+/// An INTERVAL after `--metrics` that is meant as the port: `--metrics 9100`.
+fn port_as_interval(arguments: &[OsString]) -> Option<String> {
+    let pairs = arguments.windows(2);
+    let after = pairs
+        .filter(|pair| pair[0] == "--metrics")
+        .find_map(|pair| pair[1].to_str());
+    // Lower ports are reserved, and are likely to be seconds.
+    let port = after.filter(|word| word.parse::<u16>().is_ok_and(|port| port >= 1024))?;
+    Some(format!(
+        "--metrics takes its port after '=': --metrics={port}; for reports each {port} s: --metrics {port}s"
+    ))
 }
 
 /// clap's message without its usage block.
