@@ -114,7 +114,7 @@ fn write(meta: &Meta, kept: &Kept) -> Result<String, Cause> {
     kept.write(&path, |_| ())?;
     let seconds = Duration::from_nanos(kept.end.to_ns.saturating_sub(kept.end.from_ns)).as_secs_f64();
     Ok(format!(
-        "{} seconds were written to {}; their calls are recorded only with --live -o FILE",
+        "{} seconds without single calls were written to {} (with them: --live -o FILE)",
         thousands(seconds.round() as u64),
         printable(&path.display().to_string())
     ))

@@ -71,7 +71,7 @@ fn missing(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> u16 {
     let y = match trouble {
         None => y,
         Some(trouble) => {
-            canvas.text(1, y, trouble, Tone::Lost);
+            canvas.sentence(y, trouble, Tone::Lost);
             y + 1
         }
     };
@@ -82,12 +82,12 @@ fn missing(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> u16 {
                 "INCOMPLETE: {} records of this second were lost; families are exact, slow calls and disks are not",
                 thousands(lost)
             );
-            canvas.text(1, y, &line, Tone::Lost);
+            canvas.sentence(y, &line, Tone::Lost);
             y + 1
         }
     };
     let Some(missing) = &model.facts.missing else { return y };
-    canvas.text(1, y, missing, Tone::Dim);
+    canvas.sentence(y, missing, Tone::Dim);
     y + 1
 }
 
@@ -214,7 +214,7 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>) {
         return;
     }
     if let Some(message) = &model.message {
-        canvas.text(1, y, message, Tone::Marked);
+        canvas.sentence(y, message, Tone::Marked);
         return;
     }
     let keys = [
@@ -231,18 +231,20 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>) {
         "w record",
         "H page",
     ];
-    let mut x = 1;
-    for key in keys {
-        let width = key.chars().count() as u16;
-        if x + width > canvas.width() {
-            break;
-        }
-        x = canvas.text(x, y, key, Tone::Dim) + 2;
-    }
+    let mut end = canvas.width();
     if !model.filter.is_empty() {
         let filter = format!("filter: {}", model.filter);
         let start = canvas.width().saturating_sub(filter.chars().count() as u16 + 1);
         canvas.text(start, y, &filter, Tone::Marked);
+        end = start.saturating_sub(2);
+    }
+    let mut x = 1;
+    for key in keys {
+        let width = key.chars().count() as u16;
+        if x + width > end {
+            break;
+        }
+        x = canvas.text(x, y, key, Tone::Dim) + 2;
     }
 }
 

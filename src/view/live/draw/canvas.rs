@@ -10,6 +10,7 @@ use super::Look;
 use crate::model::ids::{Layer, NOT_SPLIT, Row};
 use crate::number::rounded;
 use crate::printable::printable;
+use crate::view::text::name::shortened;
 
 /// How a text stands out. Without colours, by brightness and inversion alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +102,36 @@ impl<'a> Canvas<'a> {
             }
         }
         end - self.area.x
+    }
+
+    /// Draws a sentence up to the edge, where it ends with a whole word and an ellipsis if it is cut.
+    pub fn sentence(&mut self, y: u16, text: &str, tone: Tone) {
+        let room = usize::from(self.area.width).saturating_sub(2);
+        let ellipsis = if self.look.is_utf8 { "…" } else { "..." };
+        if text.chars().count() <= room {
+            self.text(1, y, text, tone);
+            return;
+        }
+        let kept: String = text
+            .chars()
+            .take(room.saturating_sub(ellipsis.chars().count()))
+            .collect();
+        let words = kept.rfind(' ').map_or(&*kept, |end| &kept[..end]);
+        self.text(1, y, &format!("{words}{ellipsis}"), tone);
+    }
+
+    /// A name in at most so many columns, in which it is shortened. Without UTF-8, the ellipsis is three points: a single
+    /// character could be part of the name.
+    pub fn name(&self, name: &str, room: usize) -> String {
+        if self.look.is_utf8 {
+            return shortened(name, room);
+        }
+        let plain = |text: &str| text.replace('…', "...");
+        let whole = plain(name);
+        if whole.chars().count() <= room {
+            return whole;
+        }
+        plain(&shortened(name, room.saturating_sub(2)))
     }
 
     /// Draws a text at the right edge of so many columns.

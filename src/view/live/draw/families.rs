@@ -25,15 +25,19 @@ pub fn draw(model: &Model, report: &Report, canvas: &mut Canvas<'_>, y: u16) -> 
     let threads = most.div_ceil(length).max(1);
     let [bar, spark] = columns(canvas.width());
     let seconds = spark.1 as usize * model.seconds_per_column();
+    canvas.text(1, y, "FAMILY      call/s threads   avg   p99", Tone::Heading);
+    let scale = format!("0..{threads}");
+    let left = usize::from(bar.1).saturating_sub(scale.len() + 1);
     canvas.text(
-        1,
+        bar.0,
         y,
-        "FAMILY      call/s threads   avg   p99  WHERE THE TIME IS",
+        first_that_fits(["WHERE THE TIME IS", "WHERE"], left),
         Tone::Heading,
     );
-    let scale = format!("0..{threads}");
     canvas.right(bar.0, y, bar.1, &scale, Tone::Dim);
-    canvas.cell(spark.0, y, spark.1, &format!("p99, last {seconds} s"), Tone::Heading);
+    let [long, short] = [format!("p99, last {seconds} s"), format!("p99 {seconds} s")];
+    let over_time = first_that_fits([&long, &short], spark.1.into());
+    canvas.cell(spark.0, y, spark.1, over_time, Tone::Heading);
     let selected = model.selected_family();
     let mut line = y + 1;
     for (family, of) in families.iter().zip(reports) {
@@ -65,6 +69,14 @@ fn columns(width: u16) -> [(u16, u16); 2] {
     let room = width.saturating_sub(BEFORE + 1);
     let bar = room * 3 / 5;
     [(BEFORE, bar), (BEFORE + bar + 1, room - bar)]
+}
+
+/// The first of these headings that has room; empty: neither.
+fn first_that_fits(headings: [&str; 2], room: usize) -> &str {
+    headings
+        .into_iter()
+        .find(|heading| heading.len() <= room)
+        .unwrap_or_default()
 }
 
 fn of(report: &Report, family: Family) -> Option<&FamilyReport> {

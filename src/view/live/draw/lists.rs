@@ -10,7 +10,6 @@ use crate::model::report::slow::SlowCall;
 use crate::number::{decimal_bytes, percent, rounded, thousands, time_each};
 use crate::view::live::list::{Dimension, Group, OpenFile, Sort, Tail};
 use crate::view::live::model::{Model, Pane};
-use crate::view::text::name::shortened;
 
 /// The first line that is shown of a list, so that the selected one is visible.
 fn first_line(selected: usize, lines: usize, room: usize) -> usize {
@@ -75,7 +74,8 @@ impl Table<'_> {
         } else {
             Tone::Usual
         };
-        canvas.cell(self.x + 1, y, self.names, &shortened(name, self.names.into()), of_names);
+        let name = canvas.name(name, self.names.into());
+        canvas.cell(self.x + 1, y, self.names, &name, of_names);
         let mut at = self.x + 1 + self.names;
         for (cell, (_, width)) in cells.iter().zip(self.columns) {
             canvas.right(at, y, *width, cell, tone);
@@ -206,7 +206,7 @@ pub fn open_files(model: &Model, (pid, name): (u64, &str), canvas: &mut Canvas<'
         let tone = if line == selected { Tone::Selected } else { Tone::Usual };
         let name = format!(
             "{fd:>4}  {}",
-            shortened(&file.name, usize::from(table.names).saturating_sub(6))
+            canvas.name(&file.name, usize::from(table.names).saturating_sub(6))
         );
         table.row(canvas, area.y + 1 + (line - first) as u16, &name, &cells, tone);
     }
@@ -270,10 +270,12 @@ fn slow_call(call: &SlowCall, utc_offset: i32, canvas: &mut Canvas<'_>, (area, y
     let x = canvas.cell(area.x + 1, y, 12, &time_of_day(call.ended, utc_offset), tone) + 1;
     canvas.right(x, y, 6, &tiny(call.total_ns), tone);
     let x = x + 7;
-    canvas.cell(x, y, 11, &shortened(call.op.name(), 11), tone);
+    let op = canvas.name(call.op.name(), 11);
+    canvas.cell(x, y, 11, &op, tone);
     let x = x + 12;
     let process = format!("{} {}", call.comm, call.pid);
-    canvas.cell(x, y, names, &shortened(&process, names.into()), tone);
+    let process = canvas.name(&process, names.into());
+    canvas.cell(x, y, names, &process, tone);
     let x = x + names + 1;
     let largest = call.rows.iter().max_by_key(|row| row.ns);
     let largest = largest.map_or_else(
@@ -288,7 +290,8 @@ fn slow_call(call: &SlowCall, utc_offset: i32, canvas: &mut Canvas<'_>, (area, y
     let x = x + 18;
     let path = call.path.as_ref().map_or("…", |path| &path.text);
     let room = area.width.saturating_sub(x);
-    canvas.cell(x, y, room, &shortened(path, room.into()), tone);
+    let path = canvas.name(path, room.into());
+    canvas.cell(x, y, room, &path, tone);
 }
 
 pub fn disks(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
@@ -385,8 +388,8 @@ pub fn limits(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         table.row(canvas, y, limit.of.name(), &cells, tone);
     }
     if is_counted {
-        let line = "from counters: those in the same step of the histogram as the limit do not count";
-        canvas.text(1, area.y + area.height - 1, line, Tone::Dim);
+        let line = "from counters: those in the limit's step of the histogram do not count";
+        canvas.sentence(area.y + area.height - 1, line, Tone::Dim);
     }
 }
 

@@ -41,7 +41,7 @@ const VIEWS: [(&str, &str); 8] = [
     ("limits", "6"),
     ("help", "?"),
 ];
-const SIZES: [(u16, u16); 3] = [(80, 24), (100, 30), (200, 60)];
+const SIZES: [(u16, u16); 4] = [(60, 14), (80, 24), (100, 30), (200, 60)];
 
 /// Each view as it is drawn, in `tests/screens`; `UPDATE_GOLDEN=1` rewrites the files: review the difference.
 #[test]
@@ -214,13 +214,33 @@ fn the_last_line_has_keys_a_filter_or_a_message() {
     assert!(last("/post").contains("filter: post_"));
     let mut model = pressed("/tar");
     model.handle(Key::Enter);
-    assert!(
-        screen(&model, BEST, (80, 24))
-            .pop()
-            .unwrap()
-            .trim_end()
-            .ends_with("filter: tar")
-    );
+    let line = screen(&model, BEST, (80, 24)).pop().unwrap();
+    assert!(line.trim_end().ends_with("Enter in        filter: tar"), "{line:?}");
+    model.message = Some("6 seconds were written to a file".to_owned());
+    let line = screen(&model, BEST, (60, 14)).pop().unwrap();
+    assert_eq!(line.trim_end(), " 6 seconds were written to a file");
+    model.message = Some("6 seconds without single calls were written to io-db7-20261125-021451.iosb".to_owned());
+    for (is_utf8, ellipsis) in [(true, "…"), (false, "...")] {
+        let look = Look { is_utf8, ..BEST };
+        let line = screen(&model, look, (60, 14)).pop().unwrap();
+        assert_eq!(
+            line.trim_end(),
+            format!(" 6 seconds without single calls were written to{ellipsis}")
+        );
+    }
+}
+
+/// A single character in place of what is left out could be part of the name.
+#[test]
+fn names_are_shortened_with_three_points_without_utf8() {
+    let area = Rect::new(0, 0, 80, 24);
+    let mut buffer = Buffer::empty(area);
+    let look = Look { is_utf8: false, ..BEST };
+    let canvas = Canvas::new(&mut buffer, area, look);
+    assert_eq!(canvas.name("/srv/a/b/base/16384/2619", 22), "/srv/.../16384/2619");
+    assert_eq!(canvas.name("…/base/2619", 13), ".../base/2619");
+    assert_eq!(canvas.name("…/base/2619", 12), ".../2619");
+    assert_eq!(canvas.name("/srv/2619", 9), "/srv/2619");
 }
 
 #[test]
