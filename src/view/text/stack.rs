@@ -163,16 +163,15 @@ pub fn measured_calls(stack: &StackReport) -> u64 {
     sum(stack.families.iter().map(|family| family.histogram.measured()))
 }
 
-/// `5.87 %: 1,214 in 20,685 calls`, of those that were measured; `None` if it is negligible.
+/// `5.87 %: 1,214 in 20,685 calls`, of those that were measured; `None` if it is negligible. Without calls there are no
+/// rows in which time could be wrong.
 pub fn unbalanced_share(unbalanced: Unbalanced, calls: u64, always: bool) -> Option<String> {
     let all = unbalanced.sum();
     let matters = always || u128::from(all) * 1000 >= u128::from(calls) * UNBALANCED;
-    let share = if calls > 0 {
-        share(all, calls)
-    } else {
-        "100 %".to_owned()
-    };
-    (all > 0 && matters).then(|| format!("{share}: {} in {}", thousands(all), counted(calls, "call")))
+    (all > 0 && calls > 0 && matters).then(|| {
+        let share = share(all, calls);
+        format!("{share}: {} in {}", thousands(all), counted(calls, "call"))
+    })
 }
 
 /// `UNBALANCED 5.87 %: 1,214 in 20,685 calls (3 entries without a return, ...)`, and what it means.
@@ -216,6 +215,7 @@ mod tests {
         };
         assert_eq!(unbalanced(few, 1001, false), None);
         assert_eq!(unbalanced(Unbalanced::default(), 0, true), None);
+        assert_eq!(unbalanced(few, 0, false), None, "there are no calls");
         for (calls, always) in [(1000, false), (1001, true)] {
             let line = unbalanced(few, calls, always).unwrap_or_default();
             let expected = format!(
