@@ -6,7 +6,7 @@ use std::io;
 use super::output::Output;
 use super::{Caller, Exporter, LeftOut, Moment, Names, Point, Record};
 use crate::model::clock::Clock;
-use crate::model::ids::{Op, Origin, ReadClass};
+use crate::model::ids::{Layer, Op, Origin, ReadClass};
 use crate::model::record::{AsyncCall, Call, Fault, FileNumber, Lost, Request};
 use crate::model::recording::Meta;
 use crate::printable::printable;
@@ -33,6 +33,8 @@ pub struct Lines {
     width: Option<usize>,
     /// Names of the rows of calls, by index.
     rows: Vec<String>,
+    /// Calls are recorded: a request whose call is not known has lost it.
+    has_calls: bool,
     /// The thread and the begin of the call in the line above.
     above: Option<(u32, u64)>,
     /// The begin of what is in the line above.
@@ -65,6 +67,7 @@ impl Lines {
             },
             width,
             rows: meta.rows.clone(),
+            has_calls: meta.run.layers.iter().any(|info| info.layer == Layer::Syscall),
             above: None,
             began_ns: None,
         }
@@ -190,11 +193,12 @@ impl Lines {
             (_, None) => how.push("never issued".to_owned()),
             _ => {}
         }
-        how.push(match caller {
-            Some(_) if is_above => "of the call above".to_owned(),
-            Some(caller) => format!("of {} {}", caller.op, self.time(caller.begin_ns)),
-            None => origin_words(request.origin).to_owned(),
-        });
+        match caller {
+            Some(_) if is_above => how.push("of the call above".to_owned()),
+            Some(caller) => how.push(format!("of {} {}", caller.op, self.time(caller.begin_ns))),
+            None if request.origin == Origin::Own && !self.has_calls => {}
+            None => how.push(origin_words(request.origin).to_owned()),
+        }
         let at_ns = request.submitted_ns.unwrap_or(request.ended_ns);
         let begin_ns = request.issued_ns.or(begin_ns).unwrap_or(request.ended_ns);
         Cells {
@@ -424,6 +428,7 @@ mod tests {
     use super::super::synthetic;
     use super::super::{About, Form, Selection, export_as};
     use super::*;
+    use crate::model::run_info::LayerInfo;
 
     /// Where the column of levels begins.
     const LEVEL_AT: usize = 26;
@@ -511,6 +516,33 @@ mod tests {
             .iter()
             .filter(|line| line.contains(", of ") && !line.contains("above"));
         assert!(named.count() > 0, "{requests:#?}");
+    }
+
+    /// What is not recorded is not lost.
+    #[test]
+    fn a_request_lacks_a_call_only_if_calls_are_recorded() {
+        let request = synthetic::batches()
+            .into_iter()
+            .flat_map(|batch| batch.requests)
+            .next()
+            .unwrap();
+        let line = |layer: Layer| {
+            let mut meta = synthetic::meta();
+            meta.run.layers.push(LayerInfo {
+                layer,
+                refused: None,
+                not_measured: Vec::new(),
+                completions_skip_interrupts: false,
+            });
+            let record = Record::Request(Request {
+                origin: Origin::Own,
+                ..request.clone()
+            });
+            Lines::new(&meta, None).of(&record, None, &Names::default()).unwrap()
+        };
+        let [with, without] = [Layer::Syscall, Layer::Blk].map(line);
+        assert!(with.contains("of a call without a record"), "{with}");
+        assert!(!without.contains("of a call"), "{without}");
     }
 
     #[test]
