@@ -202,6 +202,10 @@ impl Access {
         if !is_selected {
             return;
         }
+        if names.is_of_metadata(request) {
+            self.without_file += 1;
+            return;
+        }
         let one = One {
             file: names
                 .key_of_request(request)

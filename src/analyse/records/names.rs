@@ -319,13 +319,31 @@ impl Names {
     /// The file whose data a request carries; `None`: of none, or it is not known.
     #[must_use]
     pub fn key_of_request(&self, request: &Request) -> Option<FileKey> {
-        let inode = request.inode?;
+        let inode = request.inode.filter(|inode| !self.is_device(*inode))?;
         let generations = self.generations.get(&inode);
         let generation = generations.and_then(|generations| generations.at(request.begin_ns()));
         Some(FileKey::Inode {
             inode,
             generation: generation.copied().unwrap_or_default(),
         })
+    }
+
+    /// Whether a request carries metadata of a file system: pages of a disk itself, and of no file on it.
+    #[must_use]
+    pub fn is_of_metadata(&self, request: &Request) -> bool {
+        request.inode.is_some_and(|inode| self.is_device(inode))
+    }
+
+    /// Whether an inode is that of a disk or a partition. The kernel keeps these on a file system of their own without a
+    /// device, and their numbers are those of the disks (block/bdev.c).
+    fn is_device(&self, inode: Inode) -> bool {
+        const MINOR_BITS: u32 = 20;
+        let minor = inode.number & ((1 << MINOR_BITS) - 1);
+        let is_disk = |major| {
+            let disk = [major, minor as u32];
+            self.disks.contains_key(&disk) || self.whole.contains_key(&disk)
+        };
+        inode.major == 0 && u32::try_from(inode.number >> MINOR_BITS).is_ok_and(is_disk)
     }
 
     /// The file as which it is counted among files: those that were created one after the other under one path, such as a
@@ -416,6 +434,27 @@ mod tests {
             }),
             ..OpenFile::default()
         }
+    }
+
+    /// Pages of a disk itself are metadata of the file system on it.
+    #[test]
+    fn the_inode_of_a_disk_is_no_file() {
+        let mut names = Names::default();
+        names.define_disk([254, 0], "vda".to_owned(), None);
+        names.whole.insert([254, 1], [254, 0]);
+        let inode = |major: u32, number: u64| Inode {
+            number,
+            major,
+            minor: 3,
+        };
+        assert!(names.is_device(inode(0, 254 << 20)) && names.is_device(inode(0, 254 << 20 | 1)));
+        let files = [
+            inode(0, 254 << 20 | 2),
+            inode(0, 7),
+            inode(8, 254 << 20),
+            inode(0, u64::MAX),
+        ];
+        assert!(!files.into_iter().any(|inode| names.is_device(inode)));
     }
 
     #[test]

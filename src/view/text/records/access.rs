@@ -166,7 +166,7 @@ fn remarks(report: &AccessReport, page: &mut Page) {
         page.line(&format!("not shown: {} (--top)", counted(report.more_files, "file")));
     }
     let all = [
-        (report.without_file, "of no known file"),
+        (report.without_file, "of no known file, or metadata of file systems"),
         (report.without_range, "without a known offset or size"),
         (
             report.on_two_files,
