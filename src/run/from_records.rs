@@ -145,6 +145,11 @@ impl FromRecords {
         Ok(source)
     }
 
+    /// Names a control group by its path from the root of its hierarchy.
+    pub fn define_cgroup(&mut self, number: u64, path: String) {
+        self.names.define_cgroup(number, path);
+    }
+
     /// Whether a selected file was found; the recording may have been made without their names.
     pub fn has_selected_file(&self) -> bool {
         !self.names.selection().is_by_file() || self.names.has_selected_file()

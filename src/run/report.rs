@@ -80,7 +80,12 @@ pub fn report(from: &Path, part: &Part, options: &Options) -> Result<u8, Cause> 
     }
     if uses_records {
         let wish = wish(options, selection, span, needed.is_without_seconds());
-        let source = FromRecords::new(&recording, info, wish).map_err(|error| error.to_string())?;
+        let mut source = FromRecords::new(&recording, info, wish).map_err(|error| error.to_string())?;
+        if by.is_some_and(By::is_of_cgroups) {
+            selected::cgroups_now(meta)
+                .into_iter()
+                .for_each(|(number, path)| source.define_cgroup(number, path));
+        }
         if !source.has_selected_file() {
             say!("note: no file of this path is in the recording");
         }

@@ -1,6 +1,6 @@
 //! What a selection from the records of a recording means, and whether the recording has it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::args::{ControlGroup, Options, Target};
@@ -93,8 +93,26 @@ fn cgroups(meta: &Meta, selected: &ControlGroup) -> Result<BTreeSet<u64>, Cause>
             .into(),
         );
     }
-    let below = cgroup::below(&path_of(selected)?)?;
+    let path = match selected {
+        ControlGroup::Path(path) => path.clone(),
+        ControlGroup::Owned { by, name } => {
+            let found = KnownOwners::default().find(*by, name);
+            found.map_err(|_| {
+                format!("no {by} '{name}' in the recording, as far as its cgroups are still on this machine")
+            })?
+        }
+    };
+    let below = cgroup::below(&path)?;
     Ok(below.into_keys().collect())
+}
+
+/// The paths of control groups by the kernel's numbers, of which records only have the numbers; none of a recording that was
+/// made on another machine, or before it booted.
+pub fn cgroups_now(meta: &Meta) -> BTreeMap<u64, String> {
+    match meta.boot_id == description::boot_id() {
+        true => cgroup::below(Path::new("/")).unwrap_or_default(),
+        false => BTreeMap::new(),
+    }
 }
 
 /// What a target means in a recording. Nothing is selected of which the recording has nothing else.

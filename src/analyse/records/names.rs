@@ -16,6 +16,9 @@ const SECTOR: u64 = 512;
 /// The longest chain of parents that is followed: a damaged recording may have a circle.
 const MOST_PARENTS: usize = 64;
 
+/// The kernel's number of the root of control groups, on every machine.
+const ROOT_CGROUP: u64 = 1;
+
 /// The definitions that were seen so far.
 #[derive(Debug, Default)]
 pub struct Names {
@@ -98,6 +101,7 @@ impl Names {
     #[must_use]
     pub fn of(meta: &Meta, selection: Selection) -> Self {
         let mut names = Self::new(selection);
+        names.define_cgroup(ROOT_CGROUP, "/".to_owned());
         for disk in &meta.disks {
             let bytes = disk.sectors.saturating_mul(SECTOR);
             names.define_disk(disk.number, disk.name.clone(), Some(bytes));
@@ -455,6 +459,12 @@ mod tests {
             inode(0, u64::MAX),
         ];
         assert!(!files.into_iter().any(|inode| names.is_device(inode)));
+    }
+
+    #[test]
+    fn the_root_of_control_groups_has_its_name() {
+        let names = Names::of(&Meta::default(), Selection::default());
+        assert_eq!((names.cgroup(1), names.cgroup(7)), ("/".into(), "… (7)".into()));
     }
 
     #[test]
