@@ -388,6 +388,12 @@ impl Targets {
         });
         let file = file.transpose()?;
         notes.extend(file.as_ref().and_then(|file| file.note.clone()));
+        if let Some(path) = target.file.as_deref().filter(|path| path.is_dir()) {
+            notes.push(format!(
+                "'{}' is a directory, and files in it are not selected: that does --dir, of --events and of report FILE",
+                path.display()
+            ));
+        }
         let processes = process::find(target.pids())?;
         let cgroup = target
             .cgroup

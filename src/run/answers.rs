@@ -38,6 +38,7 @@ pub fn answers(from: &Path, part: &Part, questions: &Questions, options: &Option
     let mut names = Names::of(meta, selection);
     if !names.selection().is_all() {
         recording.definitions().for_each(|records| names.learn(&records));
+        selected::check_found(&names, &recording)?;
     }
     let mut answers = Answers::new(questions, names);
     answers.set_span(span.from_ns.max(start), span.to_ns.min(end));

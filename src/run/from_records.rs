@@ -150,9 +150,9 @@ impl FromRecords {
         self.names.define_cgroup(number, path);
     }
 
-    /// Whether a selected file was found; the recording may have been made without their names.
-    pub fn has_selected_file(&self) -> bool {
-        !self.names.selection().is_by_file() || self.names.has_selected_file()
+    /// The definitions of the recording.
+    pub fn names(&self) -> &Names {
+        &self.names
     }
 
     /// The next snapshot of the run.

@@ -75,9 +75,6 @@ pub fn report(from: &Path, part: &Part, options: &Options) -> Result<u8, Cause> 
         info.has_runs = false;
         info.no_runs = Some("it is known of whole seconds".to_owned());
     }
-    if options.measure.talk != Talk::Quiet {
-        shown.notes.iter().for_each(|note| say!("note: {note}"));
-    }
     if uses_records {
         let wish = wish(options, selection, span, needed.is_without_seconds());
         let mut source = FromRecords::new(&recording, info, wish).map_err(|error| error.to_string())?;
@@ -86,8 +83,9 @@ pub fn report(from: &Path, part: &Part, options: &Options) -> Result<u8, Cause> 
                 .into_iter()
                 .for_each(|(number, path)| source.define_cgroup(number, path));
         }
-        if !source.has_selected_file() {
-            say!("note: no file of this path is in the recording");
+        selected::check_found(source.names(), &recording)?;
+        if options.measure.talk != Talk::Quiet {
+            shown.notes.iter().for_each(|note| say!("note: {note}"));
         }
         print(source, options)?;
     } else {

@@ -3,14 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use crate::analyse::records::names::Names;
 use crate::args::{ControlGroup, Options, Target};
 use crate::cause::Cause;
 use crate::kernel::owners::KnownOwners;
 use crate::kernel::{cgroup, description};
 use crate::model::ids::{Layer, joined};
-use crate::model::recording::Meta;
+use crate::model::record::Kind;
+use crate::model::recording::{End, Meta};
 use crate::model::report::Filter;
 use crate::model::selection::Selection;
+use crate::recording::Recording;
+use crate::say;
 
 use super::subject::words;
 
@@ -156,6 +160,58 @@ pub fn selection(meta: &Meta, target: &Target) -> Result<Selection, Cause> {
         selection.folders = paths.folders.iter().map(|path| absolute(path)).collect();
     }
     Ok(selection)
+}
+
+/// Checks that what is selected is in the recording. `names` has its definitions.
+///
+/// # Errors
+/// If it is not, in one line. What is lost or damaged may have been it: then nothing is known.
+pub fn check_found(names: &Names, recording: &Recording) -> Result<(), Cause> {
+    let Selection {
+        pids, comm, folders, ..
+    } = names.selection();
+    let is_of = |pid: u32| pids.contains(&pid);
+    // Kernel threads have no definitions.
+    let has_records = || {
+        recording.batches(None, None).any(|records| {
+            let mut requests = records.requests.iter();
+            records.calls.iter().any(|call| is_of(call.pid))
+                || requests.any(|request| is_of(request.pid) || is_of(request.tid))
+        })
+    };
+    if !pids.is_empty() && !names.has_selected_process() && !has_records() {
+        let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+        return Err(match pids.as_slice() {
+            [one] => format!("PID {one} is not in the recording"),
+            many => format!("PIDs {} are not in the recording", many.join(", ")),
+        }
+        .into());
+    }
+    let is_complete = |kind: Kind| {
+        let has_all = |end: &End| !end.lost.contains_key(&kind) && !end.not_written.contains_key(&kind);
+        recording.damage().is_empty() && recording.end().is_some_and(has_all)
+    };
+    if let Some(comm) = comm.as_ref().filter(|_| !names.has_selected_comm())
+        && is_complete(Kind::Thread)
+    {
+        return Err(format!("no thread named '{comm}' is in the recording").into());
+    }
+    if let Some(folder) = names.selected_directory() {
+        say!("note: '{folder}' is a directory: --dir selects the files in it, --file only the directory itself");
+    }
+    if names.selection().is_by_file() && !names.has_selected_file() {
+        let what = if folders.is_empty() {
+            "no file of that path"
+        } else {
+            "no file of that path or below that directory"
+        };
+        let line = format!("{what} is in the recording");
+        if is_complete(Kind::File) {
+            return Err(line.into());
+        }
+        say!("note: {line}");
+    }
+    Ok(())
 }
 
 /// The layers that are selected; empty: all that were recorded.

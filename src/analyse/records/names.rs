@@ -211,6 +211,32 @@ impl Names {
         !self.selected.is_empty()
     }
 
+    /// Whether a thread of a selected process was defined.
+    #[must_use]
+    pub fn has_selected_process(&self) -> bool {
+        self.processes.keys().any(|pid| self.selects_process(*pid))
+    }
+
+    /// Whether a thread had the selected name.
+    #[must_use]
+    pub fn has_selected_comm(&self) -> bool {
+        let is_meant = |thread: &ThreadName| self.selection.comm.as_deref() == Some(&*thread.comm);
+        self.selection.comm.is_none() || self.threads.values().any(|names| names.values().any(is_meant))
+    }
+
+    /// The first selected file that is a directory: files below it were defined.
+    #[must_use]
+    pub fn selected_directory(&self) -> Option<&str> {
+        let is_directory = |folder: &&String| {
+            let below = Selection {
+                folders: vec![(*folder).clone()],
+                ..Selection::default()
+            };
+            self.paths.values().any(|path| below.has_path(&path.text))
+        };
+        self.selection.files.iter().find(is_directory).map(String::as_str)
+    }
+
     /// Names a disk; `bytes`: its size.
     pub fn define_disk(&mut self, numbers: [u32; 2], name: String, bytes: Option<u64>) {
         self.disks.insert(numbers, (name, bytes));
@@ -465,6 +491,46 @@ mod tests {
     fn the_root_of_control_groups_has_its_name() {
         let names = Names::of(&Meta::default(), Selection::default());
         assert_eq!((names.cgroup(1), names.cgroup(7)), ("/".into(), "… (7)".into()));
+    }
+
+    #[test]
+    fn what_is_selected_is_known_by_definitions() {
+        let found = |selection: Selection| {
+            let mut names = Names::new(selection);
+            names.learn(&Records {
+                files: vec![open_file(1, Some(7), "/srv/a"), open_file(2, Some(8), "/srv")],
+                threads: vec![Thread {
+                    pid: 7,
+                    tid: 8,
+                    parent: 5,
+                    comm: "app".to_owned(),
+                    ..Thread::default()
+                }],
+                ..Records::default()
+            });
+            let directory = names.selected_directory().map(str::to_owned);
+            let process = names.has_selected_process();
+            (process, names.has_selected_comm(), names.has_selected_file(), directory)
+        };
+        let of = |pid: u32, follow: bool| Selection {
+            pids: BTreeSet::from([pid]),
+            follow,
+            ..Selection::default()
+        };
+        assert!(found(of(7, false)).0 && found(of(5, true)).0);
+        assert!(!found(of(5, false)).0 && !found(of(1, true)).0);
+        let named = |comm: &str| Selection {
+            comm: Some(comm.to_owned()),
+            ..Selection::default()
+        };
+        assert!(found(named("app")).1 && !found(named("other")).1);
+        let on = |file: &str| Selection {
+            files: vec![file.to_owned()],
+            ..Selection::default()
+        };
+        assert_eq!(found(on("/srv/a")), (true, true, true, None));
+        assert_eq!(found(on("/srv")), (true, true, true, Some("/srv".to_owned())));
+        assert_eq!(found(on("/other")), (true, true, false, None));
     }
 
     #[test]
