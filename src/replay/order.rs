@@ -19,7 +19,8 @@ pub enum Order {
 pub enum Resource {
     /// An open file: its position and flags.
     Open(u32),
-    /// The size of a file.
+    /// The size of a file, or whether a directory is removed: then one that is open cannot be listed any more. What it
+    /// lists is not kept in order, since only the names that calls use are known.
     Size(u32),
     /// 4 KiB of a file.
     Block(u32, u64),

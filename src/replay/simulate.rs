@@ -785,8 +785,11 @@ impl<'a> Simulation<'a> {
                     } else {
                         Kind::Unknown
                     };
-                    self.tree.touch(slot, kind);
+                    let node = self.tree.touch(slot, kind);
                     self.tree.set(slot, None);
+                    if what == Does::Rmdir {
+                        step.uses.push((Resource::Size(node), true));
+                    }
                 }
             }
             _ => self.found(call, step, &looked),
@@ -849,6 +852,10 @@ impl<'a> Simulation<'a> {
         }
         let other = match self.tree.state(second) {
             State::Is(other) if call.extra & EXCHANGE != 0 && call.op == Op::Renameat2 => Some(other),
+            State::Is(removed) if self.tree.node(removed).kind == Kind::Folder => {
+                step.uses.push((Resource::Size(removed), true));
+                None
+            }
             _ => None,
         };
         self.tree.set(first, other);

@@ -564,6 +564,27 @@ fn calls_on_one_path_or_file_keep_their_order_and_no_others() {
 }
 
 #[test]
+fn a_directory_is_listed_before_it_is_removed() {
+    for removal in [Op::Rmdir, Op::Rename] {
+        let mut made_of = Made::default();
+        made_of.open(1, "/d", flags::DIRECTORY, folder(5));
+        made_of.on_file(1, Op::Getdents64, 600, 5);
+        // What it lists may change meanwhile.
+        made_of.on_path(2, Op::Unlink, 0, "/d/a");
+        let removes = made_of.on_path(3, removal, 0, "/d");
+        if removal == Op::Rename {
+            let paths = removes.paths.as_mut().unwrap();
+            (paths.first, paths.second) = (Some(given("/new")), Some(given("/d")));
+        }
+        made_of.on_file(1, Op::Getdents64, -2, 5);
+        let plan = made_of.plan();
+        let edge = |thread, number| Edge { thread, number };
+        let expected = [(0, 2, vec![edge(2, 0)]), (2, 0, vec![edge(1, 0), edge(0, 1)])];
+        assert_eq!(edges(&plan), expected, "{removal}");
+    }
+}
+
+#[test]
 fn overlapping_calls_stay_free_to_overlap() {
     let mut made_of = Made::default();
     made_of.define("/a", file(5, 1 << 20));
