@@ -77,7 +77,7 @@ fn result(value: i64) -> i64 {
     }
 }
 
-fn failed(error: &io::Error) -> i64 {
+pub fn failed(error: &io::Error) -> i64 {
     -i64::from(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
@@ -226,13 +226,8 @@ impl<'a> Caller<'a> {
         }
         let makes = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
         let mode = if makes { action.size as u32 & 0o1777 } else { 0 };
-        let file = match target.open(flags, mode) {
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) && flags & libc::O_DIRECT != 0 => {
-                self.results.not_direct += 1;
-                target.open(flags & !libc::O_DIRECT, mode)?
-            }
-            other => other?,
-        };
+        let (file, is_refused) = target.open_maybe_direct(flags, mode)?;
+        self.results.not_direct += u64::from(is_refused);
         if let Some(fd) = self.files.fds.get(action.file as usize) {
             use std::os::fd::IntoRawFd;
             fd.store(file.into_raw_fd(), Ordering::Release);

@@ -102,6 +102,19 @@ impl Target {
         open_below(self.root, &self.whole, flags, mode)
     }
 
+    /// Opens it, without `O_DIRECT` if the file system refuses that; then the second value is true.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn open_maybe_direct(&self, flags: i32, mode: u32) -> io::Result<(OwnedFd, bool)> {
+        match self.open(flags, mode) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) && flags & libc::O_DIRECT != 0 => {
+                Ok((self.open(flags & !libc::O_DIRECT, mode)?, true))
+            }
+            other => Ok((other?, false)),
+        }
+    }
+
     /// Opens the directory that it is in, for calls that take a directory and a name.
     ///
     /// # Errors

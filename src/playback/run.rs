@@ -250,11 +250,8 @@ fn open_found(plan: &Plan, files: &Files<'_>) -> Result<(), Cause> {
             continue;
         };
         let flags = flags::of_machine(found.flags, std::env::consts::ARCH).cast_signed() | libc::O_NONBLOCK;
-        let opened = match target.open(flags, 0) {
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => target.open(flags & !libc::O_DIRECT, 0),
-            other => other,
-        };
-        let opened = opened.map_err(|error| {
+        let opened = target.open_maybe_direct(flags, 0);
+        let (opened, _) = opened.map_err(|error| {
             let path = &plan.spots[file.spot as usize].inside;
             Cause::of(
                 format_args!("cannot open '{path}', which was open when recording began"),
@@ -365,7 +362,7 @@ impl<'p> Shared<'p> {
         let begin_ns = monotonic_ns();
         let value = match &ready {
             Ok(ready) => caller.call(action, ready),
-            Err(error) => -i64::from(error.raw_os_error().unwrap_or(libc::EIO)),
+            Err(error) => calls::failed(error),
         };
         let end_ns = monotonic_ns();
         caller.mark.aside();
