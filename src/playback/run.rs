@@ -126,7 +126,7 @@ pub fn run(
         drop(preparing);
         // It fails when each thread has prepared itself. Before, none gets copies of the descriptors of others.
         let _: Result<(), _> = prepared.recv();
-        if let Err(cause) = open_found(plan, &shared.files) {
+        if let Err(cause) = open_found(plan, &shared.files, &mut ran.results) {
             shared.stop.store(true, Ordering::Relaxed);
             return Err(cause);
         }
@@ -243,7 +243,7 @@ fn files<'a>(plan: &'a Plan, roots: &Roots) -> Result<Files<'a>, Cause> {
 }
 
 /// Opens what was open before the recording.
-fn open_found(plan: &Plan, files: &Files<'_>) -> Result<(), Cause> {
+fn open_found(plan: &Plan, files: &Files<'_>, results: &mut Results) -> Result<(), Cause> {
     for (file, fd) in plan.files.iter().zip(&files.fds) {
         let target = files.targets.get(file.spot as usize).and_then(Option::as_ref);
         let (Some(found), Some(target)) = (&file.found, target) else {
@@ -251,13 +251,14 @@ fn open_found(plan: &Plan, files: &Files<'_>) -> Result<(), Cause> {
         };
         let flags = flags::of_machine(found.flags, std::env::consts::ARCH).cast_signed() | libc::O_NONBLOCK;
         let opened = target.open_maybe_direct(flags, 0);
-        let (opened, _) = opened.map_err(|error| {
+        let (opened, is_refused) = opened.map_err(|error| {
             let path = &plan.spots[file.spot as usize].inside;
             Cause::of(
                 format_args!("cannot open '{path}', which was open when recording began"),
                 &error,
             )
         })?;
+        results.not_direct += u64::from(is_refused);
         // SAFETY: the descriptor is open.
         unsafe { libc::lseek64(opened.as_raw_fd(), found.position.cast_signed(), libc::SEEK_SET) };
         fd.store(opened.into_raw_fd(), Ordering::Release);
@@ -572,14 +573,14 @@ mod tests {
     }
 
     /// Makes them as fast as they can be made.
-    fn ran(plan: &Plan, roots: &Roots, window: usize) -> Ran {
+    fn ran(plan: &Plan, roots: &Roots, records: Records, window: usize) -> Ran {
         let how = How {
             timing: Timing::Schedule,
             speed: None,
             data: Data::Zero,
             is_traced: false,
         };
-        let mut windows = plan.windows(std::iter::once(records())).of(window);
+        let mut windows = plan.windows(std::iter::once(records)).of(window);
         run(plan, &mut windows, roots, how, &mut || Ok(()), &mut |_| true).unwrap()
     }
 
@@ -589,7 +590,7 @@ mod tests {
         let file = folder.join("f");
         assert!(std::fs::remove_file(&file).is_ok());
         nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        let ran = ran(&plan, &roots, 1000);
+        let ran = ran(&plan, &roots, records(), 1000);
         std::fs::remove_dir_all(folder).unwrap();
         // Only the open returns what it returned in the recording.
         assert_eq!((ran.results.done, ran.results.equal, ran.refused), (211, 1, 1));
@@ -600,12 +601,26 @@ mod tests {
     }
 
     #[test]
+    fn what_was_open_before_and_refuses_direct_io_is_counted() {
+        let mut records = records();
+        // No file system has direct I/O on directories.
+        (records.files[0].mode, records.files[0].flags) = (0o040_755, flags::DIRECT);
+        records.calls.truncate(1);
+        let call = &mut records.calls[0];
+        (call.op, call.value, call.extra, call.paths) = (Op::Fstat, 0, 0, None);
+        let (folder, plan, roots) = prepared("direct", &records);
+        let results = ran(&plan, &roots, records, 1000).results;
+        std::fs::remove_dir_all(folder).unwrap();
+        assert_eq!((results.done, results.equal, results.not_direct), (1, 1, 1));
+    }
+
+    #[test]
     fn calls_are_made_whatever_the_size_of_windows() {
         let (folder, plan, roots) = prepared("windows", &records());
         assert_eq!((plan.threads.len(), plan.calls()), (5, 211));
         let mut counts = BTreeSet::new();
         for size in [1, 2, 7, 1000] {
-            let ran = ran(&plan, &roots, size);
+            let ran = ran(&plan, &roots, records(), size);
             counts.insert((ran.results.done, ran.results.equal, ran.refused));
         }
         std::fs::remove_dir_all(&folder).unwrap();
