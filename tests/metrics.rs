@@ -80,9 +80,14 @@ fn processes(names: &[(String, u64)], others: u64) -> Report {
     }
 }
 
+/// The first page of a run.
+fn page(report: &Report) -> String {
+    Metrics::new("1.2.3").print(report, report.groups.as_ref())
+}
+
 #[test]
 fn rows_add_up_to_the_time_of_the_calls() {
-    let page = Metrics::new("1.2.3").print(&database());
+    let page = page(&database());
     let all = series(&page);
     for family in ["read", "write", "open", "fsync", "metadata"] {
         let label = format!("family=\"{family}\"");
@@ -106,15 +111,15 @@ fn a_sample_says_which_part_of_the_calls_is_measured() {
         sample: Sample::new(1000),
         ..database()
     };
-    let page = Metrics::new("1.2.3").print(&sampled);
-    assert_eq!(series(&page)["iostack_sample_ratio"], 0.001);
-    assert_eq!(promtool(&["check", "metrics"], &page), (true, String::new()));
-    assert!(!Metrics::new("1.2.3").print(&database()).contains("sample_ratio"));
+    let of_sample = page(&sampled);
+    assert_eq!(series(&of_sample)["iostack_sample_ratio"], 0.001);
+    assert_eq!(promtool(&["check", "metrics"], &of_sample), (true, String::new()));
+    assert!(!page(&database()).contains("sample_ratio"));
 }
 
 #[test]
 fn buckets_never_decrease() {
-    let page = Metrics::new("1.2.3").print(&database());
+    let page = page(&database());
     let buckets = page
         .lines()
         .filter(|line| line.contains("duration_seconds_bucket{family=\"read\""));
@@ -129,11 +134,12 @@ fn buckets_never_decrease() {
 fn groups_are_bounded_and_their_sums_are_exact() {
     let names = |n: usize| (0..n).map(|i| (format!("process{i}"), 1)).collect::<Vec<_>>();
     let mut metrics = Metrics::new("1.2.3");
-    let first = series(&metrics.print(&processes(&names(30), 2)));
+    let mut print = |report: &Report| series(&metrics.print(report, report.groups.as_ref()));
+    let first = print(&processes(&names(30), 2));
     // Others come first now, and there are far more of them.
     let mut many: Vec<_> = (0..900).map(|i| (format!("other{i}"), 2)).collect();
     many.extend(names(30));
-    let second = series(&metrics.print(&processes(&many, 2)));
+    let second = print(&processes(&many, 2));
     let label = |name: &str| {
         let start = "iostack_calls_total{family=\"read\",process=\"";
         name.strip_prefix(start)
@@ -148,18 +154,29 @@ fn groups_are_bounded_and_their_sums_are_exact() {
         );
     }
     let reads = sum(&second, "iostack_calls_total", "family=\"read\"");
-    let one = sum(
-        &series(&Metrics::new("").print(&database())),
-        "iostack_calls_total",
-        "family=\"read\"",
-    );
-    assert_eq!(reads, one * (900.0 * 2.0 + 30.0 + 2.0));
+    let one = sum(&series(&page(&database())), "iostack_calls_total", "family=\"read\"");
+    assert_eq!(reads, one * (30.0 + 2.0 + 900.0 * 2.0 + 30.0 + 2.0));
+}
+
+#[test]
+fn a_renamed_process_counts_on_under_its_new_name() {
+    let mut metrics = Metrics::new("1.2.3");
+    // What it has counted so far, and since the page before.
+    let mut print = |name: &str, all, latest| {
+        let named = |n| processes(&[(name.to_owned(), n)], 0);
+        series(&metrics.print(&named(all), named(latest).groups.as_ref()))
+    };
+    let (first, second) = (print("bash", 3, 3), print("sleep", 5, 2));
+    let of =
+        |all: &BTreeMap<String, f64>, process: &str| sum(all, "iostack_calls_total", &format!("process=\"{process}\""));
+    assert_eq!(of(&second, "bash"), of(&first, "bash"));
+    assert_eq!(of(&second, "sleep") * 3.0, of(&second, "bash") * 2.0);
 }
 
 #[test]
 fn processes_of_one_name_share_a_series() {
     let twice = [("postgres".to_owned(), 1), ("postgres".to_owned(), 2)];
-    let all = series(&Metrics::new("1.2.3").print(&processes(&twice, 1)));
+    let all = series(&page(&processes(&twice, 1)));
     let of = |process: &str| all[&format!("iostack_calls_total{{family=\"write\",process=\"{process}\"}}")];
     assert_eq!(of("postgres"), 3.0 * of("others"));
 }
@@ -168,7 +185,7 @@ fn processes_of_one_name_share_a_series() {
 #[test]
 fn counters_of_losses_begin_at_0() {
     let lost = |layer: &LayerReport| {
-        let page = Metrics::new("1.2.3").print(&scenes::report(vec![layer.clone()]));
+        let page = page(&scenes::report(vec![layer.clone()]));
         let of_losses = series(&page).into_iter();
         let of_losses = of_losses
             .filter_map(|(name, value)| Some((name.strip_prefix("iostack_lost_events_total")?.to_owned(), value)));
@@ -193,7 +210,7 @@ const HOSTILE: &str = "a\"} 1\nb\\{\u{7}\u{9b}";
 #[test]
 fn hostile_names_stay_inside_their_quotes() {
     let names = [(HOSTILE.to_owned(), 1), ("x".repeat(5000), 1)];
-    let page = Metrics::new("1.2.3").print(&processes(&names, 1));
+    let page = page(&processes(&names, 1));
     assert!(page.contains("process=\"a\\\"} 1\\nb\\\\{\u{fffd}\u{fffd}\""), "{page}");
     assert!(page.lines().all(|line| line.len() < 500));
     series(&page);
@@ -219,7 +236,7 @@ fn promtool(arguments: &[&str], input: &str) -> (bool, String) {
 #[test]
 fn promtool_finds_nothing_wrong() {
     let names = [("postgres".to_owned(), 3), (HOSTILE.to_owned(), 1)];
-    let page = Metrics::new("1.2.3").print(&processes(&names, 1));
+    let page = page(&processes(&names, 1));
     assert_eq!(promtool(&["check", "metrics"], &page), (true, String::new()));
 }
 
@@ -257,7 +274,7 @@ fn metrics() -> BTreeMap<String, BTreeSet<String>> {
         if let Some(groups) = &mut report.groups {
             groups.by = by;
         }
-        let page = Metrics::new("1.2.3").print(&report);
+        let page = page(&report);
         let mut current = String::new();
         for line in page.lines() {
             if let Some(name) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split(' ').next()) {

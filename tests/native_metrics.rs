@@ -186,6 +186,56 @@ fn a_scrape_has_the_calls_so_far() {
     fs::remove_dir_all(folder).unwrap();
 }
 
+/// What a process has counted before an exec stays under the name that it had then.
+#[test]
+fn no_counter_of_a_process_goes_backwards_when_it_gets_another_name() {
+    let folder = folder("renamed");
+    let names = ["iosb-before", "iosb-after"];
+    for name in names {
+        fs::copy("/bin/bash", folder.join(name)).unwrap();
+    }
+    // It makes reads for each line that it gets. After `exec`, it is the program `$1`, which does the same.
+    let script = "while read -r go; do for i in {1..500}; do read -r line < /etc/passwd; done; echo done; \
+        [ $go = stay ] || exec \"$1\" -c \"$0\" \"$0\" \"$1\"; done";
+    let mut shell = Command::new(folder.join(names[0]));
+    shell.args(["-c", script, script]).arg(folder.join(names[1]));
+    shell.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut shell = Killed(shell.spawn().unwrap());
+    let mut go = shell.0.stdin.take().unwrap();
+    let mut done = BufReader::new(shell.0.stdout.take().unwrap()).lines();
+    let pid = shell.0.id().to_string();
+    let tool = Tool::start(&["--metrics=0", "--by", "process", "-p", &pid]);
+    let mut step = |line: &str| {
+        writeln!(go, "{line}").unwrap();
+        done.next().unwrap().unwrap();
+        let page = get(tool.port(), "/metrics").unwrap().1;
+        let read = |name: &str| {
+            let series = format!("iostack_calls_total{{family=\"read\",process=\"{name}\"}}");
+            page.contains(&series).then(|| value(&page, &series))
+        };
+        names.map(read)
+    };
+    let [Some(mut before), None] = step("stay") else {
+        panic!()
+    };
+    assert!(before >= 250.0, "{before}");
+    step("exec");
+    // Names of processes are looked at again when they are twice as old.
+    let after = until("the new name", || {
+        let [now, after] = step("stay");
+        let last = std::mem::replace(&mut before, now.unwrap());
+        assert!(before >= last, "{last}, then {before}");
+        after
+    });
+    let [Some(stays), Some(more)] = step("stay") else {
+        panic!()
+    };
+    assert_eq!(stays, before);
+    assert!(more >= after + 250.0, "{after}, then {more}");
+    tool.end();
+    fs::remove_dir_all(folder).unwrap();
+}
+
 #[test]
 fn a_unix_socket_serves_too() {
     let folder = folder("unix");

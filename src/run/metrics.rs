@@ -19,6 +19,8 @@ pub struct MetricsServer {
     info: RunInfo,
     /// The start of the run.
     first: Snapshot,
+    /// When the last page was made.
+    last: Snapshot,
 }
 
 impl MetricsServer {
@@ -33,6 +35,7 @@ impl MetricsServer {
                 ..source.info().clone()
             },
             first: first.clone(),
+            last: first.clone(),
         })
     }
 
@@ -44,8 +47,11 @@ impl MetricsServer {
     /// Answers the clients that wait.
     pub fn answer(&mut self, source: &Live) {
         let page = || {
-            let report = analyse::report(&self.info, &self.first, &source.counters());
-            self.metrics.print(&report)
+            let now = source.counters();
+            let report = analyse::report(&self.info, &self.first, &now);
+            let latest = analyse::report(&self.info, &self.last, &now).groups;
+            self.last = now;
+            self.metrics.print(&report, latest.as_ref())
         };
         self.endpoint.answer(page);
     }

@@ -10,12 +10,11 @@ use crate::model::cost::SECOND;
 use crate::model::histogram::Histogram;
 use crate::model::ids::{By, Family, Layer, LossReason, ReadClass, Row};
 use crate::model::owner::Pod;
-use crate::model::report::group::{Numbers, Who};
+use crate::model::report::group::{GroupsReport, Numbers, Who};
 use crate::model::report::stack::FamilyReport;
 use crate::model::report::{LayerReport, OpReport, Report};
 
-/// Groups that have series of their own. A group that has them keeps them, so that its counters never go backwards; all
-/// others share one set.
+/// Names of groups that have series of their own. A name that has them keeps them; all others share one set.
 pub const GROUPS: usize = 100;
 
 /// The label of all groups without series of their own.
@@ -27,11 +26,12 @@ const LONGEST: usize = 256;
 /// Upper bounds of histograms: powers of two of a nanosecond, 1.024 us to 34 s, as exponents.
 const BOUNDS: std::ops::RangeInclusive<usize> = 10..=35;
 
-/// Writes metrics; remembers which groups have series of their own.
+/// Writes metrics; remembers what groups have counted under each name, so that no counter goes backwards when one is renamed.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
     version: String,
-    known: Vec<Labels>,
+    /// Those with series of their own, and all others together.
+    groups: BTreeMap<Labels, Numbers>,
 }
 
 impl Metrics {
@@ -40,17 +40,21 @@ impl Metrics {
     pub fn new(version: &str) -> Self {
         Self {
             version: version.to_owned(),
-            known: Vec::new(),
+            groups: BTreeMap::new(),
         }
     }
 
-    /// All metrics. `report` covers the run so far, with all of its groups.
+    /// All metrics. `report` covers the run so far, and `latest` is what all of its groups have counted since the last page.
     #[must_use]
-    pub fn print(&mut self, report: &Report) -> String {
+    pub fn print(&mut self, report: &Report, latest: Option<&GroupsReport>) -> String {
         let mut page = Page::default();
         self.build_info(report, &mut page);
         sample(report, &mut page);
-        let groups = self.groups(report);
+        if let Some(latest) = latest {
+            self.add(latest);
+        }
+        let groups = self.groups.iter().map(|(labels, numbers)| Group { labels, numbers });
+        let groups: Vec<Group<'_>> = groups.collect();
         calls(report, &groups, &mut page);
         operations(report, &mut page);
         requests(report, &groups, &mut page);
@@ -82,31 +86,19 @@ impl Metrics {
         page.sample("", &labels, 1);
     }
 
-    /// The numbers of each group that has series of its own, and of all others together. Empty: there are no groups.
-    fn groups(&mut self, report: &Report) -> Vec<Group> {
-        let Some(groups) = &report.groups else {
-            return Vec::new();
-        };
-        let mut all: BTreeMap<Labels, Numbers> = BTreeMap::new();
-        let others = vec![(groups.by.name(), OTHERS.to_owned())];
-        for group in &groups.groups {
-            let labels = labels_of(groups.by, &group.who);
-            if labels != others && !self.known.contains(&labels) && self.known.len() < GROUPS {
-                self.known.push(labels.clone());
-            }
-            let labels = if self.known.contains(&labels) {
-                labels
-            } else {
-                others.clone()
-            };
-            all.entry(labels).or_default().add(&group.numbers);
+    /// Adds what groups have counted to the series of the names that they have now.
+    fn add(&mut self, latest: &GroupsReport) {
+        let others = vec![(latest.by.name(), OTHERS.to_owned())];
+        for group in &latest.groups {
+            let labels = labels_of(latest.by, &group.who);
+            let named = || self.groups.keys().filter(|known| **known != others).count();
+            let has_series = self.groups.contains_key(&labels) || named() < GROUPS;
+            let labels = if has_series { labels } else { others.clone() };
+            self.groups.entry(labels).or_default().add(&group.numbers);
         }
-        if let Some(rest) = &groups.others {
-            all.entry(others).or_default().add(&rest.numbers);
+        if let Some(rest) = &latest.others {
+            self.groups.entry(others).or_default().add(&rest.numbers);
         }
-        all.into_iter()
-            .map(|(labels, numbers)| Group { labels, numbers })
-            .collect()
     }
 }
 
@@ -122,9 +114,9 @@ fn sample(report: &Report, page: &mut Page) {
 }
 
 /// The numbers of one group, or of all without series of their own.
-struct Group {
-    labels: Labels,
-    numbers: Numbers,
+struct Group<'a> {
+    labels: &'a Labels,
+    numbers: &'a Numbers,
 }
 
 /// Names and values.
@@ -145,26 +137,26 @@ fn labels_of(by: By, who: &Who) -> Labels {
 }
 
 /// The families of calls, with the label of their group if there are groups.
-fn families<'a>(report: &'a Report, groups: &'a [Group]) -> Vec<(Option<&'a Group>, &'a FamilyReport)> {
+fn families<'a>(report: &'a Report, groups: &'a [Group<'a>]) -> Vec<(Option<&'a Group<'a>>, &'a FamilyReport)> {
     let Some(stack) = &report.stack else {
         return Vec::new();
     };
     if groups.is_empty() {
         return stack.families.iter().map(|family| (None, family)).collect();
     }
-    let of_group = |group: &'a Group| group.numbers.families.iter().map(move |family| (Some(group), family));
+    let of_group = |group: &'a Group<'a>| group.numbers.families.iter().map(move |family| (Some(group), family));
     groups.iter().flat_map(of_group).collect()
 }
 
 /// `labels`, and that of the group.
-fn with_group<'a>(labels: &[(&'a str, &'a str)], group: Option<&'a Group>) -> Vec<(&'a str, &'a str)> {
-    let of_group = group.into_iter().flat_map(|group| &group.labels);
+fn with_group<'a>(labels: &[(&'a str, &'a str)], group: Option<&'a Group<'a>>) -> Vec<(&'a str, &'a str)> {
+    let of_group = group.into_iter().flat_map(|group| group.labels);
     let of_group = of_group.map(|(name, value)| (*name, value.as_str()));
     labels.iter().copied().chain(of_group).collect()
 }
 
 /// The whole stack's calls.
-fn calls(report: &Report, groups: &[Group], page: &mut Page) {
+fn calls(report: &Report, groups: &[Group<'_>], page: &mut Page) {
     let families = families(report, groups);
     let Some(stack) = &report.stack else { return };
     page.metric(
@@ -260,10 +252,10 @@ struct Requests<'a> {
     ops: &'a [OpReport],
 }
 
-fn requests_of<'a>(report: &'a Report, groups: &'a [Group]) -> Vec<Requests<'a>> {
+fn requests_of<'a>(report: &'a Report, groups: &'a [Group<'a>]) -> Vec<Requests<'a>> {
     let by_disk = report.groups.as_ref().is_some_and(|groups| groups.by == By::Disk);
     if by_disk && report.stack.is_none() {
-        let of = |group: &'a Group| {
+        let of = |group: &'a Group<'a>| {
             let (_, device) = group.labels.first()?;
             let ops = group.numbers.ops(Layer::Blk);
             Some(Requests { device, ops })
@@ -275,7 +267,7 @@ fn requests_of<'a>(report: &'a Report, groups: &'a [Group]) -> Vec<Requests<'a>>
     blk.map(|blk| Requests { device, ops: &blk.ops }).into_iter().collect()
 }
 
-fn requests(report: &Report, groups: &[Group], page: &mut Page) {
+fn requests(report: &Report, groups: &[Group<'_>], page: &mut Page) {
     let disks = requests_of(report, groups);
     if disks.is_empty() {
         return;
