@@ -32,7 +32,13 @@ pub fn report(run: &RunInfo, before: &Snapshot, after: &Snapshot) -> Report {
     report_with(run, before, after, &StackIncreases::between(before, after))
 }
 
-/// The same where it is known what groups have counted between the snapshots.
+/// The groups of that report alone.
+#[must_use]
+pub fn groups(run: &RunInfo, before: &Snapshot, after: &Snapshot) -> Option<groups::GroupsReport> {
+    groups_report(&Span { run, before, after }, &StackIncreases::between(before, after))
+}
+
+/// The same report where it is known what groups have counted between the snapshots.
 #[must_use]
 pub fn report_with(run: &RunInfo, before: &Snapshot, after: &Snapshot, stacks: &StackIncreases) -> Report {
     let span = Span { run, before, after };

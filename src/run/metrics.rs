@@ -49,7 +49,7 @@ impl MetricsServer {
         let page = || {
             let now = source.counters();
             let report = analyse::report(&self.info, &self.first, &now);
-            let latest = analyse::report(&self.info, &self.last, &now).groups;
+            let latest = analyse::groups(&self.info, &self.last, &now);
             self.last = now;
             self.metrics.print(&report, latest.as_ref())
         };
