@@ -207,9 +207,7 @@ impl Access {
             return;
         }
         let one = One {
-            file: names
-                .key_of_request(request)
-                .map(|key| self.index(names.counted_as(key))),
+            file: names.counted_file_of(request).map(|key| self.index(key)),
             by: Submitter::of_request(request),
             level: AccessLevel::Blk,
             is_write,

@@ -72,9 +72,7 @@ impl GroupKey {
     pub fn of_request(by: By, request: &Request, names: &Names) -> Self {
         let thread = || names.thread_at(request.tid, request.begin_ns());
         match by {
-            By::File => names
-                .key_of_request(request)
-                .map_or(Self::None, |key| Self::File(names.counted_as(key))),
+            By::File => names.counted_file_of(request).map_or(Self::None, Self::File),
             By::Disk => Self::Disk(names.whole_disk(request.disk)),
             // It is submitted by a thread, whatever descriptor its file has.
             By::Fd => Self::None,

@@ -358,6 +358,12 @@ impl Names {
         })
     }
 
+    /// The same, as it is counted.
+    #[must_use]
+    pub fn counted_file_of(&self, request: &Request) -> Option<FileKey> {
+        self.key_of_request(request).map(|key| self.counted_as(key))
+    }
+
     /// Whether a request carries metadata of a file system: pages of a disk itself, and of no file on it.
     #[must_use]
     pub fn is_of_metadata(&self, request: &Request) -> bool {

@@ -89,7 +89,7 @@ impl Seeks {
         for request in records.requests.iter().filter(|request| names.selects_disk(request)) {
             let owner = match self.by {
                 SeeksBy::Process => OwnerKey::Process(request.pid),
-                SeeksBy::File => OwnerKey::File(names.key_of_request(request).map(|key| names.counted_as(key))),
+                SeeksBy::File => OwnerKey::File(names.counted_file_of(request)),
                 SeeksBy::Disk => OwnerKey::Disk,
             };
             let Some(issued_ns) = request.issued_ns.filter(|_| moves(request.op) && request.bytes > 0) else {
