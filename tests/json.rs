@@ -796,7 +796,7 @@ fn text_and_json_agree() {
             unit: Unit::Nanoseconds,
             summary_only: false,
             verbose: true,
-            is_interval: false,
+            interval: None,
             is_first: false,
             width: None,
             is_colored: false,

@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
         unit: Unit::Nanoseconds,
         summary_only: false,
         verbose: true,
-        is_interval: false,
+        interval: None,
         is_first: true,
         is_colored: false,
         width: None,

@@ -203,7 +203,7 @@ fn view(options: &Options) -> Box<dyn View> {
                 unit,
                 summary_only: summary,
                 verbose: options.measure.talk == Talk::Verbose,
-                is_interval: options.span.intervals.is_some(),
+                interval: options.span.intervals.map(|intervals| intervals.length),
                 ..TextOptions::default()
             };
             Box::new(Text::new(text, oneline))

@@ -279,7 +279,7 @@ mod tests {
                 unit: Unit::Nanoseconds,
                 summary_only: false,
                 verbose: true,
-                is_interval: false,
+                interval: None,
                 is_first: true,
                 width: None,
                 is_colored: false,

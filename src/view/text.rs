@@ -22,6 +22,7 @@ pub mod trigger;
 mod trust;
 
 use std::io;
+use std::time::Duration;
 
 use jiff::tz::Offset;
 
@@ -77,8 +78,8 @@ pub struct TextOptions {
     pub summary_only: bool,
     /// Also exact totals and the statistics of each probe and, for the whole stack, the rows of every family.
     pub verbose: bool,
-    /// One report of many: the whole stack has one line per family.
-    pub is_interval: bool,
+    /// One report of many, each of this length: the whole stack has one line per family.
+    pub interval: Option<Duration>,
     /// The first of them, which is followed by a legend of its columns.
     pub is_first: bool,
     /// Columns of the terminal; `None` if it is not one.
@@ -153,7 +154,7 @@ impl View for Text {
 impl TextOptions {
     /// Whether a report has at most one line besides its numbers.
     fn is_brief(self) -> bool {
-        self.is_interval && !self.verbose
+        self.interval.is_some() && !self.verbose
     }
 }
 
@@ -185,7 +186,7 @@ impl Unit {
 /// Any error from writing to `out`.
 pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -> io::Result<()> {
     let mut page = Page::of(options);
-    let lines = report.stack.as_ref().filter(|_| options.is_interval);
+    let lines = report.stack.as_ref().filter(|_| options.interval.is_some());
     if let (Some(stack), None) = (lines, &report.groups) {
         stack::print_interval(report, stack, options, &mut page);
         print_end(report, options, &mut page);

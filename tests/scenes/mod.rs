@@ -27,7 +27,7 @@ pub const NANOSECONDS: TextOptions = TextOptions {
     unit: Unit::Nanoseconds,
     summary_only: false,
     verbose: false,
-    is_interval: false,
+    interval: None,
     is_first: false,
     width: None,
     is_colored: false,
@@ -36,7 +36,7 @@ pub const MICROSECONDS: TextOptions = TextOptions {
     unit: Unit::Microseconds,
     summary_only: false,
     verbose: false,
-    is_interval: false,
+    interval: None,
     is_first: false,
     width: None,
     is_colored: false,
@@ -45,7 +45,7 @@ pub const MILLISECONDS: TextOptions = TextOptions {
     unit: Unit::Milliseconds,
     summary_only: false,
     verbose: false,
-    is_interval: false,
+    interval: None,
     is_first: false,
     width: None,
     is_colored: false,
@@ -54,7 +54,7 @@ pub const SUMMARY: TextOptions = TextOptions {
     unit: Unit::Nanoseconds,
     summary_only: true,
     verbose: false,
-    is_interval: false,
+    interval: None,
     is_first: false,
     width: None,
     is_colored: false,
@@ -64,8 +64,11 @@ const VERBOSE: TextOptions = TextOptions {
     verbose: true,
     ..SUMMARY
 };
+/// Of each report that has no other length.
+const LENGTH: Duration = Duration::from_millis(12_412);
+
 const INTERVAL: TextOptions = TextOptions {
-    is_interval: true,
+    interval: Some(LENGTH),
     is_first: true,
     ..NANOSECONDS
 };
@@ -177,6 +180,7 @@ pub fn all() -> Vec<Scene> {
         scene("stack_interval", database(INTERVAL)),
         scene("stack_interval_bare", whole(stack(stacks::bare()), INTERVAL)),
         scene("stack_interval_idle", whole(stack(stacks::idle()), INTERVAL)),
+        scene("stack_interval_last", whole(shorter(stack(stacks::bare())), INTERVAL)),
         scene("by_process", split(vfs(), By::Process, 2, 0, NANOSECONDS)),
         scene("by_process_idle", split(empty_layers(), By::Process, 2, 0, SUMMARY)),
         scene("by_file", files(by_several_layers(), SUMMARY)),
@@ -197,6 +201,14 @@ pub fn all() -> Vec<Scene> {
     ];
     scenes.extend(several.map(|(name, parts)| Scene { name, parts }));
     scenes
+}
+
+/// As a run ends within an interval.
+fn shorter(report: Report) -> Report {
+    Report {
+        length: Duration::from_millis(400),
+        ..report
+    }
 }
 
 /// Reports of every kind on a terminal of this width.
@@ -661,7 +673,7 @@ pub fn report(mut layers: Vec<LayerReport>) -> Report {
     }
     Report {
         time_of_day: String::from("11:05:10"),
-        length: Duration::from_millis(12_412),
+        length: LENGTH,
         subject: String::from("PID 4711 (postgres)"),
         layers,
         cost: Cost {

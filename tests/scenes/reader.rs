@@ -100,7 +100,7 @@ fn arguments(options: TextOptions, way: Way) -> Vec<&'static str> {
         (options.unit == Unit::Milliseconds, "-m"),
         (options.summary_only, "-S"),
         (options.verbose, "--verbose"),
-        (options.is_interval, "1"),
+        (options.interval.is_some(), "12.412"),
     ];
     flags
         .into_iter()

@@ -170,7 +170,7 @@ impl Details<'_> {
             None => page.whole(name),
         }
         if let Some(stack) = &self.report.stack {
-            if self.options.is_interval {
+            if self.options.interval.is_some() {
                 let families = &stack.families;
                 explained = interval::print_lines(self.report, families, &numbers.families, page);
             } else {

@@ -1,9 +1,11 @@
 //! The report of the whole stack: verdicts first, then each family of calls, and finally what readers must know about
 //! it.
 
+use std::time::Duration;
+
 use super::color::Mark;
 use super::family::{by_time, print_families, sum_of};
-use super::number::{rounded, share, thousands, time_each, time_sum};
+use super::number::{length, rounded, share, thousands, time_each, time_sum};
 use super::{
     Page, TextOptions, counted, errors, estimate, excluded, group, interval, losses, measured, neighbour, sum,
 };
@@ -80,9 +82,21 @@ pub fn print_interval(report: &Report, stack: &StackReport, options: &TextOption
     if options.is_first && !explained.is_empty() {
         page.line(&explained);
     }
+    if options
+        .interval
+        .is_some_and(|usual| is_other_length(usual, report.length))
+    {
+        page.line(&format!("(an interval of {})", length(report.length)));
+    }
     if !options.is_brief() {
         print_trouble(report, stack, options, page);
     }
+}
+
+/// Whether an interval is shorter or longer than usual by more than a twentieth: the last one is, and one after a report that
+/// took long to write.
+fn is_other_length(usual: Duration, now: Duration) -> bool {
+    now.abs_diff(usual) > usual / 20
 }
 
 /// `20,684 I/O calls took 3.3 s in total: 0.33 threads were in a call on average.`
@@ -93,8 +107,7 @@ pub(super) fn opening(called: &[&FamilyReport], total: u64, report: &Report) -> 
     let calls = called
         .iter()
         .fold(0_u64, |sum, family| sum.saturating_add(family.count()));
-    let length = report.length.as_nanos();
-    let inside = rounded(u128::from(total) * 100, length).map_or_else(String::new, |hundredths| {
+    let inside = rounded(u128::from(total) * 100, report.length.as_nanos()).map_or_else(String::new, |hundredths| {
         let (whole, part) = (hundredths / 100, hundredths % 100);
         format!(": {}.{part:02} threads were in a call on average", thousands(whole))
     });
