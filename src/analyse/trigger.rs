@@ -81,14 +81,23 @@ impl Triggers {
         first
     }
 
-    /// The call that has been under way for longest, of those that meet a condition for the first time. `calls`: all that
-    /// have been under way for [`Self::stuck_ns`]; `is_real`: a call whose return was missed looks as if it were under way.
-    pub fn under_way(&mut self, calls: &[Call], now_ns: u64, is_real: impl Fn(&Call) -> bool) -> Option<Fired> {
+    /// The call that has been under way for longest, of those that meet a condition for the first time. `calls`: those that
+    /// have been under way for [`Self::stuck_ns`], of all threads if `is_of_all`: one that is missing then has ended.
+    /// `is_real`: a call whose return was missed looks as if it were under way.
+    pub fn under_way(
+        &mut self,
+        calls: &[Call],
+        is_of_all: bool,
+        now_ns: u64,
+        is_real: impl Fn(&Call) -> bool,
+    ) -> Option<Fired> {
         let limit_ns = self.stuck_ns()?;
         let for_ns = |call: &Call| now_ns.saturating_sub(call.begin_ns);
         let key = |call: &Call| (call.tid, call.begin_ns);
-        let known: BTreeSet<(u32, u64)> = calls.iter().map(key).collect();
-        self.stuck.retain(|key| known.contains(key));
+        if is_of_all {
+            let known: BTreeSet<(u32, u64)> = calls.iter().map(key).collect();
+            self.stuck.retain(|key| known.contains(key));
+        }
         let is_new = |call: &&Call| for_ns(call) >= limit_ns && !self.stuck.contains(&key(call));
         let new: Vec<&Call> = calls.iter().filter(is_new).filter(|call| is_real(call)).collect();
         let first = new.iter().min_by_key(|call| call.begin_ns)?;
@@ -332,29 +341,40 @@ mod tests {
         // What is written at the end of a run has no end either.
         assert_eq!(triggers.records(&records(vec![open(1)], Vec::new())), None);
         assert_eq!(triggers.stuck_ns(), Some(5_000 * MS));
-        assert_eq!(triggers.under_way(&[open(100)], 5_099 * MS, |_| true), None);
+        assert_eq!(triggers.under_way(&[open(100)], true, 5_099 * MS, |_| true), None);
         let fired = triggers
-            .under_way(&[open(150), open(100)], 5_160 * MS, |_| true)
+            .under_way(&[open(150), open(100)], true, 5_160 * MS, |_| true)
             .unwrap();
         assert_eq!(
             (fired.at_ns, fired.outcome),
             (5_160 * MS, Outcome::UnderWay(5_060 * MS))
         );
-        assert_eq!(triggers.under_way(&[open(150), open(100)], 5_260 * MS, |_| true), None);
+        assert_eq!(
+            triggers.under_way(&[open(150), open(100)], true, 5_260 * MS, |_| true),
+            None
+        );
+        // Of some threads only: the call of another one goes on, and does not fire again.
+        for calls in [&[][..], &[open(150), open(100)]] {
+            assert_eq!(triggers.under_way(calls, false, 5_270 * MS, |_| true), None);
+        }
         let next = triggers
-            .under_way(&[open(150), open(100), open(300)], 5_360 * MS, |_| true)
+            .under_way(&[open(150), open(100), open(300)], true, 5_360 * MS, |_| true)
             .unwrap();
         assert_eq!(next.outcome, Outcome::UnderWay(5_060 * MS));
         // Another thread's call may begin at the same time.
         let other = Call { tid: 13, ..open(100) };
         assert_eq!(
-            triggers.under_way(&[open(100), other.clone()], 5_460 * MS, |call| call.tid != 13),
+            triggers.under_way(&[open(100), other.clone()], true, 5_460 * MS, |call| call.tid != 13),
             None
         );
-        assert!(triggers.under_way(&[open(100), other], 5_560 * MS, |_| true).is_some());
+        assert!(
+            triggers
+                .under_way(&[open(100), other], true, 5_560 * MS, |_| true)
+                .is_some()
+        );
         assert_eq!(triggers.seen().next(), Some((stuck, 0)));
         assert_eq!(
-            Triggers::new(vec![slower(1, None)]).under_way(&[open(1)], 9_000 * MS, |_| true),
+            Triggers::new(vec![slower(1, None)]).under_way(&[open(1)], true, 9_000 * MS, |_| true),
             None
         );
     }

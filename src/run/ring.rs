@@ -203,8 +203,9 @@ impl FlightRecorder {
     }
 
     /// Sees whether one of these calls has been under way for too long; see [`Triggers::under_way`].
-    pub fn under_way(&mut self, calls: &[Call], is_real: impl Fn(&Call) -> bool) {
-        if let Some(fired) = self.triggers.under_way(calls, live::monotonic_ns(), is_real) {
+    pub fn under_way(&mut self, calls: &[Call], is_of_all: bool, is_real: impl Fn(&Call) -> bool) {
+        let now_ns = live::monotonic_ns();
+        if let Some(fired) = self.triggers.under_way(calls, is_of_all, now_ns, is_real) {
             self.fire(&fired);
         }
     }

@@ -436,7 +436,7 @@ impl Session<Live> {
         if let Some((before_ns, is_of_all)) = ring.look() {
             let calls = self.source.under_way(before_ns, is_of_all);
             let calls = calls.map_err(|error| error.to_string())?;
-            ring.under_way(&calls, |call| self.source.may_be_under_way(call));
+            ring.under_way(&calls, is_of_all, |call| self.source.may_be_under_way(call));
         }
         if ring.is_write_due() && (has_command || !ring.is_last()) {
             self.pass(Until::Interval)?;
