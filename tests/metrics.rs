@@ -117,6 +117,19 @@ fn a_sample_says_which_part_of_the_calls_is_measured() {
     assert!(!page(&database()).contains("sample_ratio"));
 }
 
+/// [`series`] refuses two with the same labels.
+#[test]
+fn groups_whose_names_differ_in_what_is_not_printed_are_added() {
+    let calls = |names: [String; 2]| {
+        let page = page(&processes(&names.map(|name| (name, 10)), 5));
+        assert_eq!(promtool(&["check", "metrics"], &page), (true, String::new()));
+        sum(&series(&page), "iostack_calls_total", "process=")
+    };
+    let usual = calls(["sh", "tar"].map(str::to_owned));
+    assert_eq!(calls(["bad\u{1}", "bad\u{2}"].map(str::to_owned)), usual);
+    assert_eq!(calls(["a", "b"].map(|end| "dir/".repeat(80) + end)), usual);
+}
+
 #[test]
 fn buckets_never_decrease() {
     let page = page(&database());

@@ -122,8 +122,14 @@ struct Group<'a> {
 /// Names and values.
 type Labels = Vec<(&'static str, String)>;
 
-/// The labels of a group. Processes of one name share them: numbers of processes are not bounded.
+/// The labels of a group. Processes of one name share them: numbers of processes are not bounded. So do groups whose names
+/// differ only in what is not printed: a page may have no two series with the same labels.
 fn labels_of(by: By, who: &Who) -> Labels {
+    let labels = whole_labels_of(by, who).into_iter();
+    labels.map(|(name, value)| (name, cleaned(&value))).collect()
+}
+
+fn whole_labels_of(by: By, who: &Who) -> Labels {
     let of_pod = |pod: &Pod| [("namespace", pod.namespace.clone()), ("pod", pod.name.clone())];
     match who {
         Who::Process { comm, .. } => vec![(by.name(), comm.clone())],
@@ -528,21 +534,34 @@ impl Page {
     }
 }
 
-/// A label's value: quoted as the format wants it, without control characters, and of bounded length.
+/// A label's value, quoted as the format wants it.
 fn escaped(value: &str) -> String {
     let mut text = String::with_capacity(value.len());
-    for c in value.chars() {
-        if text.len() >= LONGEST {
-            text.push('…');
-            break;
-        }
+    for c in cleaned(value).chars() {
         match c {
             '\\' => text.push_str("\\\\"),
             '"' => text.push_str("\\\""),
             '\n' => text.push_str("\\n"),
-            c if c.is_control() => text.push('\u{fffd}'),
             c => text.push(c),
         }
+    }
+    text
+}
+
+/// A value without control characters but line feeds, of at most [`LONGEST`] bytes. Doing it twice changes nothing more.
+fn cleaned(value: &str) -> String {
+    const CUT: char = '…';
+    let replaced = |c: char| {
+        if c.is_control() && c != '\n' {
+            char::REPLACEMENT_CHARACTER
+        } else {
+            c
+        }
+    };
+    let mut text: String = value.chars().map(replaced).collect();
+    if text.len() > LONGEST {
+        text.truncate(text.floor_char_boundary(LONGEST - CUT.len_utf8()));
+        text.push(CUT);
     }
     text
 }
