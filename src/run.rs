@@ -58,6 +58,7 @@ use crate::probe::request::{RecordWish, Request, Stage};
 use crate::process::{self, Process};
 use crate::say;
 use crate::serve::Listening;
+use crate::signals;
 use crate::source::live::{Live, OfRun};
 use crate::source::saved::{Keeper, Saved};
 use crate::source::{Source, Until};
@@ -225,11 +226,16 @@ fn install_signals() -> Result<Signals, Cause> {
     Signals::install().map_err(|error| Cause::of("cannot handle signals", &error))
 }
 
+/// Whether the run does something at SIGUSR1.
+fn handles_user_signal(options: &Options, recording: Option<&args::Recording>) -> bool {
+    options.events.is_some() || recording.is_some_and(|recording| recording.ring.is_some())
+}
+
 /// Handles the signals that this run needs.
 fn take_signals(options: &Options, recording: Option<&args::Recording>) -> Result<Signals, Cause> {
     let mut signals = install_signals()?;
     let mut take = || {
-        if options.events.is_some() || recording.is_some_and(|recording| recording.ring.is_some()) {
+        if handles_user_signal(options, recording) {
             signals.take_user()?;
         }
         if options.output.live.is_some() {
@@ -257,6 +263,11 @@ fn give_up_privileges(options: &Options, attached: &Attached) -> Result<(), Caus
 
 /// Measures until the end of the run. `cannot` turns a cause into a failure.
 fn measure(options: &Options, recording: Option<&args::Recording>, cannot: Cannot<'_>) -> Result<u8, Failure> {
+    // By default it would end the process while that prepares.
+    if handles_user_signal(options, recording) {
+        let ignored = signals::ignore_user();
+        ignored.map_err(|error| cannot(Cause::of("cannot handle signals", &error)))?;
+    }
     if options.output.live.is_some() {
         live::check_terminal().map_err(cannot)?;
     }

@@ -103,13 +103,13 @@ impl Signals {
         Ok(())
     }
 
-    /// Pipes that become readable on a signal, in order of priority.
+    /// Pipes that become readable on a signal, in order of priority: what SIGUSR1 asks of a run comes before its end.
     pub fn pipes(&self) -> impl Iterator<Item = (Signal, &OwnedFd)> {
         let always = [(Signal::SIGINT, &self.interrupt), (Signal::SIGTERM, &self.terminate)];
         let hang_up = self.hang_up.iter().map(|pipe| (Signal::SIGHUP, pipe));
         let user = self.user.iter().map(|pipe| (Signal::SIGUSR1, pipe));
         let of_terminal = self.of_terminal.iter().map(|(signal, pipe)| (*signal, pipe));
-        always.into_iter().chain(hang_up).chain(user).chain(of_terminal)
+        user.chain(always).chain(hang_up).chain(of_terminal)
     }
 
     /// Uses these pipes instead, for tests.
@@ -142,6 +142,16 @@ pub fn hang_ups_are_ignored() -> bool {
         let mut action: libc::sigaction = std::mem::zeroed();
         libc::sigaction(libc::SIGHUP, std::ptr::null(), &raw mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
     }
+}
+
+/// Ignores SIGUSR1, for which a run that will handle it is not ready yet.
+///
+/// # Errors
+/// The error of the system call.
+pub fn ignore_user() -> io::Result<()> {
+    // SAFETY: ignoring a signal runs no code of ours.
+    unsafe { signal(Signal::SIGUSR1, SigHandler::SigIgn) }?;
+    Ok(())
 }
 
 /// Restores default dispositions before exec. Signals that the caller ignores, as a shell does for background jobs, are

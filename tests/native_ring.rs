@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -487,4 +487,39 @@ fn a_signal_writes_and_several_recordings_follow_each_other() {
         .filter(|key| ends(&second.1).contains(key))
         .count();
     assert_eq!(both, 0);
+}
+
+#[test]
+fn a_signal_to_write_counts_whenever_it_comes() {
+    let folder = folder("ring-signals");
+    let arguments = ["60s", "--until-error", "EIO", "-o", "x.iosb"];
+    // While it prepares: by default that would end it.
+    let mut tool = Command::new(TOOL)
+        .args(["record", "-T", "syscall", "--ring"])
+        .args(arguments)
+        .current_dir(&folder)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = Pid::from_raw(tool.id().cast_signed());
+    let is_ignored = || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:\t")).unwrap();
+        u64::from_str_radix(ignored, 16).unwrap() & 1 << (Signal::SIGUSR1 as u64 - 1) != 0
+    };
+    let begin = Instant::now();
+    while !is_ignored() {
+        assert!(begin.elapsed() < LIMIT && tool.try_wait().unwrap().is_none());
+    }
+    kill(pid, Signal::SIGUSR1).unwrap();
+    kill(pid, Signal::SIGTERM).unwrap();
+    assert_ne!(tool.wait().unwrap().signal(), Some(Signal::SIGUSR1 as i32));
+    // Together with one that ends the run.
+    let kept = Kept::start(&folder, &arguments);
+    for signal in [Signal::SIGSTOP, Signal::SIGUSR1, Signal::SIGTERM, Signal::SIGCONT] {
+        kept.signal(signal);
+    }
+    let (status, said) = kept.end();
+    assert!(status.success() && said.contains(" in x.iosb ("), "{said}");
+    assert_eq!(read(&folder.join("x.iosb")).0.end().unwrap().trigger, "SIGUSR1");
 }
