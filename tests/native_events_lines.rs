@@ -340,6 +340,14 @@ fn the_last_lines_are_printed_at_a_signal_and_at_the_end() {
     let headings = text.lines().filter(|line| line.starts_with("TIME "));
     assert_eq!((headings.count(), text.lines().count()), (3, 18));
     assert_eq!(offsets(&text)[10..], [55, 56, 57, 58, 59]);
+    // What the times refer to stays.
+    let (text, _) = folder.printed(&["--events=json", "--file", &data, "--last", "2"], |_| {
+        numbered(fd, 0..9, 1, 1, 1);
+    });
+    assert!(
+        text.starts_with("{\"recording\":") && text.lines().count() == 3,
+        "{text}"
+    );
     // Without --last, the signal has no effect.
     let (text, _) = folder.printed(&["--events=iotracer", "--file", &data], |tool| {
         tool.signal(Signal::SIGUSR1);

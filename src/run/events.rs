@@ -132,7 +132,10 @@ pub const BUFFER: u64 = 8 << 20;
 
 /// How many lines a form begins with that are no records.
 fn heading_of(form: EventForm) -> usize {
-    usize::from(form == EventForm::Text)
+    match form {
+        EventForm::Text | EventForm::Json => 1,
+        EventForm::Iotracer => 0,
+    }
 }
 
 /// Keeps the heading and the last lines of a stream.
