@@ -333,9 +333,10 @@ fn measure(options: &Options, recording: Option<&args::Recording>, cannot: Canno
     if let Some(events) = options.events {
         session.print_events(events, options, &first).map_err(cannot)?;
     }
-    session.show_beginning(&first).map_err(cannot)?;
     let child = waiting.zip(command).map(|(waiting, command)| start(waiting, command));
-    let child = child.transpose()?;
+    let child = child.transpose().inspect_err(|_| session.discard_recording())?;
+    // Not before: if there is no such command, the files keep what they have.
+    session.show_beginning(&first).map_err(cannot)?;
     if let Some(listening) = listening {
         say!("metrics: {}", listening.address);
         session.serve(listening).map_err(cannot)?;

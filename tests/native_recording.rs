@@ -537,3 +537,68 @@ fn two_recordings_at_once() {
         assert_eq!(write["count"], 1000, "{name}");
     }
 }
+
+#[test]
+fn a_recording_is_complete_whatever_becomes_of_its_reports() {
+    let folder = folder("recording-reports");
+    let full = tool(
+        &folder,
+        &[
+            "record",
+            "-q",
+            "-T",
+            "syscall",
+            "--duration",
+            "0.2",
+            "-o",
+            "full.iosb",
+            "--export-json",
+            "/dev/full",
+        ],
+    );
+    let said = String::from_utf8_lossy(&full.stderr);
+    assert_eq!(full.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("error: cannot write the report: ") && said.contains("report it: "),
+        "{said}"
+    );
+    // Without a reader.
+    for (name, command, status) in [
+        ("time.iosb", &["--duration", "0.2"][..], 0),
+        ("command.iosb", &["--", "sh", "-c", "exit 7"], 7),
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let done = Command::new(TOOL)
+            .args(["record", "-q", "-T", "syscall", "-o", name, "--export-json", "-"])
+            .args(command)
+            .current_dir(&folder)
+            .stdout(writer)
+            .status()
+            .unwrap();
+        assert_eq!(done.code(), Some(status), "{name}");
+    }
+    for name in ["full.iosb", "time.iosb", "command.iosb"] {
+        let recording = Recording::open(&folder.join(name)).unwrap();
+        assert!(recording.end().is_some() && !recording.is_cut(), "{name}");
+    }
+}
+
+#[test]
+fn files_are_left_as_they_are_if_there_is_no_such_command() {
+    let folder = folder("recording-no-command");
+    let command = ["--", "/nonexistent/command"];
+    fs::write(folder.join("report"), "of yesterday").unwrap();
+    let done = tool(
+        &folder,
+        &[&["-q", "-T", "syscall", "-o", "report"], &command[..]].concat(),
+    );
+    assert_eq!(done.status.code(), Some(127));
+    assert_eq!(fs::read_to_string(folder.join("report")).unwrap(), "of yesterday");
+    let done = tool(
+        &folder,
+        &[&["record", "-q", "-T", "syscall", "-o", "x.iosb"], &command[..]].concat(),
+    );
+    assert_eq!(done.status.code(), Some(127));
+    assert!(!folder.join("x.iosb").exists());
+}

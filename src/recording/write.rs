@@ -83,6 +83,14 @@ impl Writer {
         Ok(writer)
     }
 
+    /// Removes the directory, which this has created. One that cannot be removed stays, and says by itself that nothing is
+    /// in it.
+    pub fn discard(self) {
+        let folder = self.folder.clone();
+        drop(self);
+        let _ = fs::remove_dir_all(folder);
+    }
+
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder

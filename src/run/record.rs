@@ -113,6 +113,13 @@ impl Recorder {
         }
     }
 
+    /// Removes what was written of it, since the run has not begun.
+    pub fn discard(self) {
+        if let Self::Whole(whole) = self {
+            whole.writer.discard();
+        }
+    }
+
     /// One line for a terminal.
     pub fn progress(&self, left: Option<&str>) -> String {
         match self {

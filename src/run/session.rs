@@ -61,7 +61,7 @@ pub struct Session<S> {
 }
 
 impl<S: Source> Session<S> {
-    /// Takes the first snapshot, and truncates the output files.
+    /// Takes the first snapshot.
     ///
     /// # Errors
     /// If there is no snapshot, or a file cannot be written, in one line.
@@ -71,7 +71,6 @@ impl<S: Source> Session<S> {
                 .to_owned()
                 .into());
         };
-        sinks.empty()?;
         if let Some(keeper) = &mut keeper {
             keeper.run(source.info())?;
             keeper.snapshot(&first)?;
@@ -100,12 +99,19 @@ impl<S: Source> Session<S> {
         Ok(())
     }
 
+    /// Removes the recording: nothing will be in it.
+    pub fn discard_recording(&mut self) {
+        if let Some(recorder) = self.recorder.take() {
+            recorder.discard();
+        }
+    }
+
     /// A report without numbers.
     pub fn first_report(&self) -> Report {
         analyse::report(self.source.info(), &self.before, &self.before)
     }
 
-    /// Shows what does not change during the run. `first` is a report without numbers.
+    /// Truncates the output files, and shows what does not change during the run. `first` is a report without numbers.
     ///
     /// # Errors
     /// If it cannot be written, in one line.
@@ -311,21 +317,22 @@ impl Session<Live> {
         if let Some(live) = self.live.take() {
             live.close();
         }
-        let status = status?;
-        self.pass(Until::End)?;
-        self.end_lines(signals, options.measure.talk)?;
+        let ended = status.and_then(|status| {
+            self.pass(Until::End)?;
+            self.end_lines(signals, options.measure.talk)?;
+            Ok(status)
+        });
+        let mut concluded = 0;
         if let Some(recorder) = &mut self.recorder {
+            // Whatever else failed, what was recorded is to be complete.
             recorder.end();
             say::erase();
-            let concluded = recorder.conclude(&self.source.info().subject);
-            // The status of a command is the run's, unless it hides that the recording is incomplete.
-            return Ok(match (watched.child.is_some(), status) {
-                (true, 0) if concluded == COULD_NOT_MEASURE => COULD_NOT_MEASURE_COMMAND,
-                (true, _) => status,
-                (false, _) => concluded.max(status),
-            });
+            concluded = recorder.conclude(&self.source.info().subject);
         }
-        Ok(status)
+        if self.sinks.has_failed() {
+            concluded = COULD_NOT_MEASURE;
+        }
+        Ok(status_of(watched.child.is_some(), ended?, concluded))
     }
 
     /// Handles events until one ends the run. Returns the exit status.
@@ -490,6 +497,16 @@ impl Session<Live> {
         let others: Vec<_> = written.chain(metrics).chain(keys).chain(frame).collect();
         wait(signals, &watched.processes, child, &others, events, wake)
             .map_err(|error| Cause::of("cannot wait for events", &error))
+    }
+}
+
+/// The exit status of a run that has come to its end. `ended`: that of the command, if there is one; `concluded`: that of what
+/// was to be kept of the run. The status of a command is the run's, unless it hides that something is missing.
+fn status_of(has_command: bool, ended: u8, concluded: u8) -> u8 {
+    match (has_command, ended) {
+        (true, 0) if concluded == COULD_NOT_MEASURE => COULD_NOT_MEASURE_COMMAND,
+        (true, _) => ended,
+        (false, _) => concluded.max(ended),
     }
 }
 

@@ -9,6 +9,7 @@ use crate::event::Signals;
 use crate::leave::leave;
 use crate::model::events::Events;
 use crate::model::report::Report;
+use crate::say;
 use crate::view::json;
 use crate::view::text::TextOptions;
 use crate::view::{Folded, Html, Json, Sheet, Svg, Text, View};
@@ -26,12 +27,16 @@ struct Sink {
 pub struct Sinks {
     /// Those that still have a reader.
     sinks: Vec<Sink>,
-    /// A reader has closed its pipe.
+    /// The reports are what the run is for. Otherwise it goes on without those that have no reader, or cannot be written.
+    has_report: bool,
+    /// A reader of what the run is for has closed its pipe.
     is_closed: bool,
+    /// The run goes on without what could not be written.
+    has_failed: bool,
 }
 
 impl Sinks {
-    /// Opens all outputs. Files keep their contents until [`Self::empty`].
+    /// Opens all outputs. Files keep their contents until [`Self::begin`].
     pub fn open(options: &Options) -> Result<Self, Cause> {
         Self::open_with(options, true)
     }
@@ -73,17 +78,15 @@ impl Sinks {
         }
         Ok(Self {
             sinks,
+            has_report,
             is_closed: false,
+            has_failed: false,
         })
     }
 
-    /// Truncates the files, since there will be reports.
-    pub fn empty(&self) -> Result<(), Cause> {
-        self.sinks.iter().try_for_each(|sink| sink.output.begin())
-    }
-
-    /// `first` is a report without numbers.
+    /// Truncates the files, since there will be reports. `first` is a report without numbers.
     pub fn begin(&mut self, first: &Report) -> Result<(), Cause> {
+        self.sinks.iter().try_for_each(|sink| sink.output.begin())?;
         self.write(Piece::default(), |view, sheet| view.begin(first, sheet))
     }
 
@@ -129,27 +132,40 @@ impl Sinks {
     }
 
     /// Calls `act` for each sink. A reader that has closed the pipe, as `head` does, is not an error: the run ends if
-    /// there is no other.
+    /// there is no other, and reports are what it is for.
     fn each(&mut self, mut act: impl FnMut(&mut Sink) -> io::Result<()>) -> Result<(), Cause> {
         let mut failed = None;
+        let has_report = self.has_report;
         self.sinks.retain_mut(|sink| match act(sink) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                self.is_closed = true;
+                self.is_closed |= has_report;
                 false
             }
             Err(error) => {
                 failed.get_or_insert(error);
-                true
+                has_report
             }
             Ok(()) => true,
         });
         if self.sinks.is_empty() && self.is_closed {
             leave(0);
         }
-        failed.map_or(Ok(()), |error| Err(Cause::of("cannot write the report", &error)))
+        let Some(error) = failed else { return Ok(()) };
+        let cause = Cause::of("cannot write the report", &error);
+        if has_report {
+            return Err(cause);
+        }
+        say!("error: {cause}");
+        self.has_failed = true;
+        Ok(())
     }
 
-    /// Whether a reader has closed its pipe.
+    /// Whether the run has gone on without something that could not be written.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// Whether a reader of what the run is for has closed its pipe.
     pub fn is_closed(&self) -> bool {
         self.is_closed
     }
