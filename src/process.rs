@@ -1,13 +1,14 @@
-//! The traced processes: checks that they exist, and keeps their numbers from being reused.
+//! The traced processes: checks that they exist, and that they still do when everything is attached.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
 use libbpf_rs::Iter;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::cause::Cause;
 use crate::kernel::interface::skeleton::IostackbreakdownSkelBuilder;
@@ -23,8 +24,19 @@ pub struct Process {
     pub global: u32,
     /// Its name, for the report.
     pub comm: String,
-    /// Readable when the process has ended. While it is open, the number cannot refer to another process.
+    /// Readable when the process has ended. It never refers to another process; the number may, once a process that has
+    /// ended was waited for.
     pub pidfd: OwnedFd,
+}
+
+impl Process {
+    /// Whether the end of the process is over, or has begun: the event of its exit may have passed.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        let mut fds = [PollFd::new(self.pidfd.as_fd(), PollFlags::POLLIN)];
+        let is_over = poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0);
+        is_over || is_exiting(self.pid) == Some(true)
+    }
 }
 
 /// Why a process cannot be traced.
@@ -185,6 +197,25 @@ pub fn descendants(of: &[u32]) -> BTreeSet<u32> {
     descendants_among(&parents, of)
 }
 
+/// Whether all threads of a process are exiting, or have exited; `None`: `/proc` has no such process. The first thread
+/// alone does not decide: others may go on after its exit.
+#[must_use]
+pub fn is_exiting(pid: u32) -> Option<bool> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+    let mut stats = threads.filter_map(|thread| text_of(thread.path().join("stat")).ok());
+    let first = stats.next()?;
+    Some(shows_exit(&first) && stats.all(|stat| shows_exit(&stat)))
+}
+
+/// Of `/proc/PID/task/TID/stat`: `PID (NAME) STATE`, then five numbers and the flags of the task. A name may contain
+/// parentheses. A task has PF_EXITING (include/linux/sched.h) from before the event of its exit on.
+fn shows_exit(stat: &str) -> bool {
+    const PF_EXITING: u64 = 0x4;
+    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+    let flags = fields.split(' ').nth(6).and_then(|flags| flags.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & PF_EXITING != 0)
+}
+
 /// Selects descendants from pairs of process and parent.
 fn descendants_among(parents: &[(u32, u32)], of: &[u32]) -> BTreeSet<u32> {
     let mut found: BTreeSet<u32> = of.iter().copied().collect();
@@ -275,6 +306,38 @@ mod tests {
             assert_eq!(shows_call(text, numbers), expected, "{text}");
         }
         assert!(!may_be_in_call(4_194_305, 4_194_305, &[]));
+    }
+
+    #[test]
+    fn a_thread_that_exits_shows_it_whatever_its_name_is() {
+        for (stat, exits) in [
+            ("4711 (cat) S 1 4711 4711 0 -1 4194304 90 0\n", false),
+            ("4711 (cat) Z 1 4711 4711 0 -1 4194572 90 0\n", true),
+            ("4711 (cat) R 1 4711 4711 34816 4711 4194308 90 0\n", true),
+            ("4711 (a) Z 1 2 3 4 5 4 (b) S 1 4711 4711 0 -1 4194304 90 0\n", false),
+            ("", false),
+        ] {
+            assert_eq!(shows_exit(stat), exits, "{stat}");
+        }
+        assert_eq!(is_exiting(std::process::id()), Some(false));
+        assert_eq!(is_exiting(4_194_305), None);
+    }
+
+    #[test]
+    fn a_process_that_was_not_waited_for_is_ending() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let found = find(&[child.id()]).unwrap().remove(0);
+        assert!(!found.is_ending());
+        child.kill().unwrap();
+        while is_exiting(child.id()) == Some(false) {
+            std::thread::yield_now();
+        }
+        assert!(found.is_ending());
+        child.wait().unwrap();
+        assert!(found.is_ending());
     }
 
     #[test]

@@ -480,9 +480,10 @@ fn attach_all(
     if measure.talk == Talk::Verbose {
         report_hooks(facts, plan, &attached, narrowing);
     }
+    drop_ended(&mut attached, &targets.processes).map_err(|line| cannot(line.into()))?;
     if measure.target.follows() {
         let roots: Vec<u32> = targets.processes.iter().map(|process| process.pid).collect();
-        follow_existing(&attached, &roots).map_err(|line| cannot(line.into()))?;
+        follow_existing(&mut attached, &roots).map_err(|line| cannot(line.into()))?;
     }
     Ok((attached, refused))
 }
@@ -544,9 +545,23 @@ fn command_failure(error: CommandError) -> Failure {
     Failure::new(error.exit_status(), (&error).into())
 }
 
+/// Stops tracing those whose exit was before the programs could see it, such as zombies: their numbers may select other
+/// processes later. The run of a single process needs it less, since it ends with the process.
+fn drop_ended(attached: &mut Attached, processes: &[Process]) -> Result<(), String> {
+    for process in processes.iter().filter(|process| process.is_ending()) {
+        stop_tracing(attached, process.global)?;
+    }
+    Ok(())
+}
+
+fn stop_tracing(attached: &mut Attached, tgid: u32) -> Result<(), String> {
+    let stopped = attached.stop_tracing(tgid);
+    stopped.map_err(|error| format!("cannot remove process {tgid}, which has ended, from those traced: {error}"))
+}
+
 /// Adds the descendants that existed before forks were traced. If a descendant that is not yet in the set forks
 /// meanwhile, the next round finds the child.
-fn follow_existing(attached: &Attached, roots: &[u32]) -> Result<(), String> {
+fn follow_existing(attached: &mut Attached, roots: &[u32]) -> Result<(), String> {
     let mut known = BTreeSet::new();
     loop {
         let found = process::descendants(roots);
@@ -560,12 +575,12 @@ fn follow_existing(attached: &Attached, roots: &[u32]) -> Result<(), String> {
             let Ok(global) = process::global_number(pid) else {
                 continue;
             };
-            let added = attached
-                .skeleton
-                .maps
-                .traced
-                .update(&global.to_ne_bytes(), &[1], MapFlags::ANY);
+            let added = attached.trace(global);
             added.map_err(|error| format!("too many descendants to follow ({error}); name fewer processes with -p"))?;
+            // Looked at afterwards: the exit of one that is alive here will be seen.
+            if process::is_exiting(pid).unwrap_or(true) {
+                stop_tracing(attached, global)?;
+            }
         }
     }
 }

@@ -679,3 +679,106 @@ fn a_process_is_found_from_inside_a_pid_namespace() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("PID 2 (sleep)"), "{said}");
 }
+
+/// A process that makes only system calls, since this one has other threads, until it is killed: it has a child that
+/// has ended, and once it gets a byte, waits for it, and reads the file once.
+struct Parent {
+    pid: i32,
+    child: i32,
+    orders: UnixStream,
+}
+
+impl Parent {
+    fn new(file: &fs::File) -> Self {
+        let (mut orders, theirs) = UnixStream::pair().unwrap();
+        orders.set_read_timeout(Some(LIMIT)).unwrap();
+        let theirs = theirs.as_raw_fd();
+        let mut bytes = [0_u8; 4];
+        // SAFETY: the children only make system calls, with memory that is valid.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: as above.
+            unsafe {
+                let child = libc::fork();
+                if child == 0 {
+                    libc::_exit(0);
+                }
+                // It stays a zombie.
+                let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::uninit();
+                libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT);
+                libc::write(theirs, (&raw const child).cast(), 4);
+                libc::read(theirs, bytes.as_mut_ptr().cast(), 1);
+                libc::waitpid(child, std::ptr::null_mut(), 0);
+                libc::syscall(libc::SYS_pread64, file.as_raw_fd(), bytes.as_mut_ptr(), 1, 0);
+                libc::write(theirs, (&raw const child).cast(), 4);
+                loop {
+                    libc::pause();
+                }
+            }
+        }
+        assert!(pid > 0);
+        orders.read_exact(&mut bytes).unwrap();
+        let child = i32::from_ne_bytes(bytes);
+        Self { pid, child, orders }
+    }
+
+    fn wait_for_child(&mut self) {
+        self.orders.write_all(&[0]).unwrap();
+        self.orders.read_exact(&mut [0; 4]).unwrap();
+    }
+}
+
+impl Drop for Parent {
+    fn drop(&mut self) {
+        // SAFETY: our child.
+        unsafe {
+            libc::kill(self.pid, libc::SIGKILL);
+            libc::waitpid(self.pid, std::ptr::null_mut(), 0);
+        }
+    }
+}
+
+/// A process with this number reads the file, by calls with their own number.
+fn read_as(number: i32, file: &fs::File, times: u32) {
+    // SAFETY: all zeros are valid.
+    let mut wish: libc::clone_args = unsafe { std::mem::zeroed() };
+    wish.exit_signal = libc::SIGCHLD as u64;
+    wish.set_tid = &raw const number as u64;
+    wish.set_tid_size = 1;
+    let mut byte = 0_u8;
+    // SAFETY: the child only makes system calls, with memory that is valid.
+    unsafe {
+        let child = libc::syscall(libc::SYS_clone3, &raw const wish, size_of_val(&wish));
+        if child == 0 {
+            for _ in 0..times {
+                libc::syscall(libc::SYS_pread64, file.as_raw_fd(), &raw mut byte, 1, 0);
+            }
+            libc::_exit(0);
+        }
+        assert_eq!(child, i64::from(number), "{}", std::io::Error::last_os_error());
+        assert_eq!(libc::waitpid(number, std::ptr::null_mut(), 0), number);
+    }
+}
+
+/// Neither as a descendant nor as a process of -p, although its exit was before the tool could see it.
+#[test]
+fn a_number_that_a_zombie_leaves_is_not_followed() {
+    let file = fs::File::open(std::env::current_exe().unwrap()).unwrap();
+    for is_descendant in [true, false] {
+        let mut parent = Parent::new(&file);
+        let mut tool = Command::new(TOOL);
+        match is_descendant {
+            true => tool.args(["-f", "-p", &parent.pid.to_string()]),
+            false => tool.args(["-p", &format!("{},{}", parent.pid, parent.child)]),
+        };
+        let tool = Running::start(tool.args(["--json", "-T", "syscall"])).unwrap();
+        wait_for("the tool to begin", LIMIT, || tool.stderr().contains("Tracing "))
+            .unwrap_or_else(|error| panic!("{error}: {}", tool.stderr()));
+        parent.wait_for_child();
+        read_as(parent.child, &file, 777);
+        tool.signal(Signal::SIGINT).unwrap();
+        let text = tool.finish(LIMIT).unwrap().success().unwrap().stdout;
+        let reads = Counted::parse_json(&text).ops.remove("pread64").unwrap_or_default();
+        assert_eq!(reads, (1, 1), "as a descendant: {is_descendant}");
+    }
+}

@@ -1,5 +1,7 @@
 //! The variables of the BPF programs that change during a run.
 
+use libbpf_rs::{ErrorKind, MapCore, MapFlags};
+
 use super::Attached;
 use crate::kernel::interface::types::control;
 use crate::model::abi::{NO_PROCESS, STOP_CALLS};
@@ -29,5 +31,40 @@ impl Attached {
                 (&raw mut (*control).active_tgid).write_volatile(copy.active_tgid);
             }
         }
+    }
+
+    /// Adds a process to those that are traced, by its number in the initial PID namespace.
+    ///
+    /// # Errors
+    /// The kernel's error, if there is no room for it.
+    pub fn trace(&self, tgid: u32) -> libbpf_rs::Result<()> {
+        self.skeleton
+            .maps
+            .traced
+            .update(&tgid.to_ne_bytes(), &[1], MapFlags::ANY)
+    }
+
+    /// Ends that for a process whose exit the programs may have missed: its number may be that of another process now.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn stop_tracing(&mut self, tgid: u32) -> libbpf_rs::Result<()> {
+        let maps = &mut self.skeleton.maps;
+        match maps.traced.delete(&tgid.to_ne_bytes()) {
+            // The programs have seen the exit.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            done => done?,
+        }
+        for element in maps.bss_data.iter_mut().flat_map(|bss| &mut bss.traced_threads) {
+            let element = &raw mut *element;
+            // SAFETY: a valid pointer into a shared mapping. If a program writes another thread there meanwhile, that
+            // one is looked up again.
+            unsafe {
+                if (!element.read_volatile() >> 32) as u32 == tgid {
+                    element.write_volatile(0);
+                }
+            }
+        }
+        Ok(())
     }
 }
