@@ -70,16 +70,8 @@ impl OnDisk {
 
     /// A request for each write: they wait for one another.
     fn work(&self) {
-        let layout = Layout::from_size_align(BLOCK, BLOCK).unwrap();
-        // SAFETY: the size is not 0. The buffer is never freed.
-        let buffer = unsafe { std::slice::from_raw_parts_mut(alloc_zeroed(layout), BLOCK) };
+        let buffer = read_all(&self.file);
         let fd = self.file.as_raw_fd();
-        let moved = |moved: isize| assert_eq!(moved, BLOCK as isize, "{}", std::io::Error::last_os_error());
-        for n in 0..READS {
-            let at = n as i64 * BLOCK as i64;
-            // SAFETY: the buffer has the length that is read.
-            moved(unsafe { libc::pread(fd, buffer.as_mut_ptr().cast(), BLOCK, at) });
-        }
         for n in 0..WRITES {
             let at = n as i64 * BLOCK as i64;
             // SAFETY: the buffer has the length that is written.
@@ -89,6 +81,23 @@ impl OnDisk {
             self.file.sync_all().unwrap();
         }
     }
+}
+
+fn moved(moved: isize) {
+    assert_eq!(moved, BLOCK as isize, "{}", std::io::Error::last_os_error());
+}
+
+/// Reads each block directly. Returns the buffer, which is never freed.
+fn read_all(file: &File) -> &'static mut [u8] {
+    let layout = Layout::from_size_align(BLOCK, BLOCK).unwrap();
+    // SAFETY: the size is not 0.
+    let buffer = unsafe { std::slice::from_raw_parts_mut(alloc_zeroed(layout), BLOCK) };
+    for n in 0..READS {
+        let at = n as i64 * BLOCK as i64;
+        // SAFETY: the buffer has the length that is read.
+        moved(unsafe { libc::pread(file.as_raw_fd(), buffer.as_mut_ptr().cast(), BLOCK, at) });
+    }
+    buffer
 }
 
 /// What a run reported about requests.
@@ -338,5 +347,79 @@ fn a_check_says_whether_tracepoints_fire_for_all_tasks() {
             "{line}: {around:?}"
         );
         assert!(counted <= around.counted, "{line}: {around:?}");
+    }
+}
+
+/// A loop device that did not exist before, on a file.
+struct AddedDisk {
+    control: File,
+    number: libc::c_int,
+    device: File,
+}
+
+// include/uapi/linux/loop.h
+const LOOP_SET_FD: libc::Ioctl = 0x4c00;
+const LOOP_CLR_FD: libc::Ioctl = 0x4c01;
+const LOOP_CTL_ADD: libc::Ioctl = 0x4c80;
+const LOOP_CTL_REMOVE: libc::Ioctl = 0x4c81;
+
+impl AddedDisk {
+    /// `None`: this machine has no such driver.
+    fn on(file: &OnDisk) -> Option<Self> {
+        let control = File::open("/dev/loop-control").ok()?;
+        let is_free = |number: &libc::c_int| !Path::new(&format!("/sys/block/loop{number}")).exists();
+        let number = (100..).find(is_free)?;
+        // SAFETY: integers.
+        let added = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_ADD, number) };
+        assert_eq!(added, number, "{}", std::io::Error::last_os_error());
+        let mut device = OpenOptions::new();
+        device.read(true).write(true).custom_flags(libc::O_DIRECT);
+        let path = format!("/dev/loop{number}");
+        wait_for(&path, LIMIT, || Path::new(&path).exists()).unwrap();
+        let device = device.open(path).unwrap();
+        // SAFETY: integers.
+        assert_eq!(
+            unsafe { libc::ioctl(device.as_raw_fd(), LOOP_SET_FD, file.file.as_raw_fd()) },
+            0
+        );
+        Some(Self {
+            control,
+            number,
+            device,
+        })
+    }
+}
+
+impl Drop for AddedDisk {
+    fn drop(&mut self) {
+        // SAFETY: integers. It is removed as soon as it is not in use.
+        unsafe {
+            libc::ioctl(self.device.as_raw_fd(), LOOP_CLR_FD, 0);
+            self.device = File::open("/dev/null").unwrap();
+            let removed = || libc::ioctl(self.control.as_raw_fd(), LOOP_CTL_REMOVE, self.number) >= 0;
+            let _ = wait_for("the loop device to be unused", LIMIT, removed);
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_appears_is_no_difference() {
+    let _alone = DISK.lock().unwrap_or_else(PoisonError::into_inner);
+    let file = OnDisk::new("added");
+    let mut added = None;
+    let run = measured(&["-T", "blk"], || {
+        added = AddedDisk::on(&file);
+        if let Some(AddedDisk { device, .. }) = &added {
+            read_all(device);
+        }
+    });
+    if added.is_some() {
+        let diskstats = &run.blk["diskstats"];
+        assert_eq!(diskstats["agreement"], "not_comparable", "{}", run.printed);
+        assert_eq!(
+            diskstats["detail"], "a disk was added during the run",
+            "{}",
+            run.printed
+        );
     }
 }

@@ -24,6 +24,7 @@ impl DiskCounters {
             discards: self.discards.wrapping_sub(earlier.discards),
             flushes: self.flushes.wrapping_sub(earlier.flushes),
             disks: self.disks,
+            added: self.added,
         }
     }
 }
@@ -34,6 +35,7 @@ impl DiskCounters {
 pub fn report(disks: &DisksInfo, first: [DiskCounters; 2], last: [DiskCounters; 2], ops: &[OpReport]) -> Diskstats {
     let moments = [first[0], first[1], last[0], last[1]];
     let is_gone = moments.iter().any(|moment| moment.disks != moments[0].disks);
+    let is_added = moments.iter().any(|moment| moment.added > 0);
     let (most, least) = if is_gone {
         Default::default()
     } else {
@@ -80,6 +82,8 @@ pub fn report(disks: &DisksInfo, first: [DiskCounters; 2], last: [DiskCounters; 
         Agreement::NotComparable("this driver counts the parts into which it splits bios".to_owned())
     } else if differences.is_empty() {
         Agreement::Agrees
+    } else if is_added {
+        Agreement::NotComparable("a disk was added during the run".to_owned())
     } else {
         Agreement::Differs(differences.join("; "))
     };
@@ -140,6 +144,26 @@ mod tests {
             let diskstats = report(&DisksInfo::default(), [reads(0); 2], [reads(counted); 2], &ops);
             assert_eq!(diskstats.agreement == Agreement::Agrees, agrees, "{counted}");
         }
+    }
+
+    /// The programs see its requests.
+    #[test]
+    fn a_disk_that_is_added_explains_a_difference() {
+        let last = |added| DiskCounters { added, ..reads(4) };
+        let with = |added, seen| {
+            let op = ended(Op::Read, seen);
+            report(&DisksInfo::default(), [reads(0); 2], [reads(4), last(added)], &[op]).agreement
+        };
+        let reason = "a disk was added during the run".to_owned();
+        assert_eq!(with(1, 9), Agreement::NotComparable(reason));
+        assert_eq!(with(1, 4), Agreement::Agrees);
+        assert!(matches!(with(0, 9), Agreement::Differs(_)));
+    }
+
+    #[test]
+    fn recordings_of_earlier_versions_have_no_added_disks() {
+        let text = r#"{"reads":4,"writes":0,"discards":0,"flushes":0,"disks":1}"#;
+        assert_eq!(serde_json::from_str::<DiskCounters>(text).unwrap(), reads(4));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The measured disks, and the kernel's own counters of them.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::model::run_info::DisksInfo;
@@ -18,6 +19,17 @@ pub struct Disks {
     pub is_uncounted: bool,
     is_bio_based: bool,
     is_partition: bool,
+    /// `None` if a disk is selected: then others do not matter.
+    seen: Option<Cell<Seen>>,
+}
+
+/// What was seen when disks were looked for last.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    /// The length of `/proc/diskstats`, by which a change is noticed: looking for disks takes many system calls.
+    lines: usize,
+    /// The number of disks that are not among those of the start.
+    added: usize,
 }
 
 impl Disks {
@@ -30,6 +42,7 @@ impl Disks {
                 is_uncounted: disk.is_uncounted,
                 is_bio_based: disk.is_bio_based,
                 is_partition: disk.is_partition,
+                seen: None,
             },
             None => {
                 let all = disk::with_requests();
@@ -37,6 +50,7 @@ impl Disks {
                     is_uncounted: all.iter().any(|(_, is_uncounted)| *is_uncounted),
                     names: all.into_iter().map(|(name, _)| name).collect(),
                     stats: Diskstats::open().ok().map(Rc::new),
+                    seen: Some(Cell::default()),
                     ..Self::default()
                 }
             }
@@ -47,7 +61,20 @@ impl Disks {
     pub fn read(&self) -> Option<DiskCounters> {
         let stats = self.stats.as_ref()?;
         stats.read().ok()?;
-        Some(stats.counters(&self.names))
+        let added = self.seen.as_ref().map_or(0, |seen| self.added(seen, stats.lines()));
+        Some(DiskCounters {
+            added,
+            ..stats.counters(&self.names)
+        })
+    }
+
+    /// The number of disks that were added since the start.
+    fn added(&self, seen: &Cell<Seen>, lines: usize) -> usize {
+        if seen.get().lines != lines {
+            let added = added(&self.names, disk::with_requests().into_iter().map(|(name, _)| name));
+            seen.set(Seen { lines, added });
+        }
+        seen.get().added
     }
 
     /// What a report needs to know about them.
@@ -58,6 +85,11 @@ impl Disks {
             is_partition: self.is_partition,
         }
     }
+}
+
+/// The number of names in `now` that were not there `before`.
+fn added(before: &[String], now: impl Iterator<Item = String>) -> usize {
+    now.filter(|name| !before.contains(name)).count()
 }
 
 /// An NVMe namespace with native multipath has no requests, and its bios end as requests of its paths
@@ -75,6 +107,15 @@ pub fn check_paths(disk: Option<&Disk>) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn disks_are_added_by_name() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let before = names(&["sda", "sdb"]);
+        for (now, expected) in [(&["sda", "sdb"][..], 0), (&["sdb"], 0), (&["sda", "sdc", "sdd"], 2)] {
+            assert_eq!(added(&before, names(now).into_iter()), expected, "{now:?}");
+        }
+    }
 
     #[test]
     fn a_namespace_with_several_paths_is_no_disk_to_measure() {

@@ -39,6 +39,12 @@ impl Diskstats {
         Ok(())
     }
 
+    /// The number of disks and partitions, when it was read last.
+    #[must_use]
+    pub fn lines(&self) -> usize {
+        self.text.borrow().lines().count()
+    }
+
     /// The sums over these disks and partitions, when it was read last.
     #[must_use]
     pub fn counters(&self, names: &[String]) -> DiskCounters {
@@ -158,6 +164,7 @@ mod tests {
             discards,
             flushes,
             disks: 1,
+            added: 0,
         }
     }
 

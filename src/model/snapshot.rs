@@ -480,4 +480,8 @@ pub struct DiskCounters {
     pub flushes: u64,
     /// The number of selected disks that exist. A disk that is removed takes its counters along.
     pub disks: usize,
+    /// The number of disks that were added since the start of a run of all disks: these counters are without theirs.
+    /// Not in each recording: earlier versions did not look for them.
+    #[serde(default)]
+    pub added: usize,
 }

@@ -374,6 +374,7 @@ fn disk_counters(stats: &Diskstats) -> [DiskCounters; 2] {
         discards: stats.discards,
         flushes: stats.flushes.unwrap_or(0),
         disks: 1,
+        added: 0,
     }; 2]
 }
 
