@@ -2,11 +2,14 @@
 //!
 //! Detaching tens of probes takes seconds, because each waits until no task can be inside, and the process that closes
 //! the last descriptor waits. So a forked process keeps the descriptors open until this process has exited, and closes
-//! them in the background. It yields to runs that start: see [`crate::turn`].
+//! them in the background. It yields to runs that start: see [`crate::turn`]. What has nothing to do with probes it
+//! closes before this process exits: then an address can be listened at again, and a file system be unmounted.
 
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::turn::{Detaching, Link};
@@ -56,12 +59,24 @@ const MANY: i32 = 1024;
 /// Forks a process that holds the descriptors until this one has exited.
 fn hand_over() -> io::Result<()> {
     let (reader, _writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    let (released, releasing) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     let links = FIRST.get().cloned().unwrap_or_default();
     let mut detaching = Detaching::new(links);
-    let highest = highest_descriptor();
+    let open = open_descriptors();
+    // -1 if it is not known; all are then closed at once.
+    let highest = open.iter().map(|(descriptor, _)| *descriptor).max().unwrap_or(-1);
+    let locks = detaching.descriptor();
+    let unneeded = open
+        .iter()
+        .filter(|(descriptor, link)| Some(*descriptor) != locks && !may_hold_probes(link));
+    let unneeded: Vec<RawFd> = unneeded.map(|(descriptor, _)| *descriptor).collect();
     // SAFETY: the child only makes system calls, since other threads may have held locks at the fork.
     match unsafe { nix::unistd::fork() }? {
         nix::unistd::ForkResult::Parent { .. } => {
+            drop(releasing);
+            let mut byte = [0];
+            // Nothing is written to the pipe, so the read returns when the child has closed its end.
+            while nix::unistd::read(&released, &mut byte) == Err(nix::errno::Errno::EINTR) {}
             // Both ends must stay open until the process exits: that is the child's signal.
             std::mem::forget((reader, _writer));
             Ok(())
@@ -80,7 +95,11 @@ fn hand_over() -> io::Result<()> {
                         libc::close(descriptor);
                     }
                 }
+                for descriptor in &unneeded {
+                    libc::close(*descriptor);
+                }
                 libc::close(_writer.as_raw_fd());
+                libc::close(releasing.as_raw_fd());
                 let last = LAST.get().and_then(|open| open().ok());
                 let mut byte = 0u8;
                 // Nothing is written to the pipe, so the read returns when the parent has exited.
@@ -111,11 +130,20 @@ fn hand_over() -> io::Result<()> {
     }
 }
 
-/// -1 if it is not known; all are then closed at once.
-fn highest_descriptor() -> RawFd {
+/// Each open descriptor, and what it refers to; none without `/proc`.
+fn open_descriptors() -> Vec<(RawFd, PathBuf)> {
     let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    numbers.max().unwrap_or(-1)
+    let open = entries.filter_map(|entry| {
+        let descriptor = entry.file_name().to_str()?.parse().ok()?;
+        Some((descriptor, fs::read_link(entry.path()).unwrap_or_default()))
+    });
+    open.collect()
+}
+
+/// Whether closing what a descriptor refers to may detach a probe, or let `iosb-keeper` begin: links, programs and perf
+/// events have no path, and it waits for a pipe. Files, devices and sockets are neither.
+fn may_hold_probes(link: &Path) -> bool {
+    !link.is_absolute() && !link.as_os_str().as_bytes().starts_with(b"socket:")
 }
 
 /// Closes all other descriptors. If the kernel cannot (before 5.9), process exit closes them in numerical order.
@@ -128,4 +156,34 @@ fn close_all_but(descriptor: i32) {
         close(0, (descriptor - 1).cast_unsigned());
     }
     close(descriptor + 1, libc::c_uint::MAX);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_and_sockets_hold_no_probes() {
+        for (link, holds) in [
+            ("anon_inode:bpf_link", true),
+            ("anon_inode:bpf-prog", true),
+            ("anon_inode:[perf_event]", true),
+            ("pipe:[4711]", true),
+            // Unknown.
+            ("", true),
+            ("socket:[4711]", false),
+            ("/srv/out.txt", false),
+            ("/srv/out.txt (deleted)", false),
+            ("/dev/tty", false),
+        ] {
+            assert_eq!(may_hold_probes(Path::new(link)), holds, "{link}");
+        }
+    }
+
+    #[test]
+    fn descriptors_are_found_with_their_files() {
+        let file = fs::File::open("/proc/self/status").unwrap();
+        let path = PathBuf::from(format!("/proc/{}/status", std::process::id()));
+        assert!(open_descriptors().contains(&(file.as_raw_fd(), path)));
+    }
 }

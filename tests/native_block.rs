@@ -18,7 +18,8 @@ use std::time::Duration;
 use here::process::{Running, wait_for};
 use here::{TOOL, schema};
 use iostackbreakdown::sys::perf::SwitchCounters;
-use nix::mount::{MsFlags, mount};
+use iostackbreakdown::turn::Attaching;
+use nix::mount::{MsFlags, mount, umount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{major, minor};
@@ -422,4 +423,41 @@ fn a_disk_that_appears_is_no_difference() {
             run.printed
         );
     }
+}
+
+/// Although processes remain that detach its probes and remove its kprobe events.
+#[test]
+fn a_file_system_is_not_in_use_when_the_run_has_ended() {
+    let _alone = DISK.lock().unwrap_or_else(PoisonError::into_inner);
+    let none = None::<&str>;
+    // For kprobe events.
+    tracefs();
+    unshare(CloneFlags::CLONE_NEWNS).unwrap();
+    // In a chroot it is no mount, and what is mounted below it may be seen elsewhere.
+    let _ = mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none);
+    let folder = std::env::temp_dir().join(format!("iosb-native-left-{}", std::process::id()));
+    fs::create_dir(&folder).unwrap();
+    // They pause while a run attaches, so that they are still there.
+    let _attaching = Attaching::begin();
+    for probe in ["auto", "kprobe-event"] {
+        mount(none, &folder, Some("tmpfs"), MsFlags::empty(), none).unwrap();
+        let mut tool = Command::new(TOOL);
+        tool.args([
+            "--probe",
+            probe,
+            "--duration",
+            "100ms",
+            "-o",
+            "report",
+            "--export-json",
+            "json",
+        ]);
+        let output = tool.current_dir(&folder).output().unwrap();
+        let unmounted = umount(&folder);
+        let said = String::from_utf8(output.stderr).unwrap();
+        let is_unknown = said.contains("this kernel has no kprobe-event");
+        assert!(output.status.success() || is_unknown, "{said}");
+        assert_eq!(unmounted, Ok(()), "{probe}");
+    }
+    fs::remove_dir(&folder).unwrap();
 }

@@ -251,6 +251,15 @@ fn a_unix_socket_serves_too() {
     fs::remove_dir_all(folder).unwrap();
 }
 
+/// Its probes are detached in the background.
+#[test]
+fn an_address_is_free_when_the_run_has_ended() {
+    let tool = Tool::start(&["--metrics=127.0.0.1:0"]);
+    let port = tool.port();
+    tool.end();
+    TcpListener::bind(("127.0.0.1", port)).unwrap();
+}
+
 #[test]
 fn an_address_in_use_is_reported_before_anything_is_attached() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

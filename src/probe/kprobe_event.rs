@@ -187,8 +187,12 @@ fn keep(tracefs: &Path, group: &str, alive: OwnedFd, claim: &File) -> ! {
     // If this fails, the keeper receives the signals of our terminal.
     let _ = nix::unistd::setsid();
     signals::ignore();
-    // SAFETY: the name is a NUL-terminated string.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"iosb-keeper".as_ptr()) };
+    // SAFETY: NUL-terminated strings.
+    unsafe {
+        libc::prctl(libc::PR_SET_NAME, c"iosb-keeper".as_ptr());
+        // The current directory may be on a file system that is to be unmounted.
+        libc::chdir(c"/".as_ptr());
+    }
     close_all_but([alive.as_raw_fd(), claim.as_raw_fd()]);
 
     let mut byte = [0];
