@@ -1159,7 +1159,7 @@ struct config {
 	__u8 answering_atomics;
 	/* With --sample 1/N: 2^32 / N; a call is measured if a random number of 32 bits is below. 0: all calls are. */
 	__u32 sample;
-	__u32 wake_bytes; /* from this many unread bytes on, a ring wakes its reader */
+	__u32 pad;
 };
 
 /* BTF type ids for bpf_rdonly_cast(); 0: not available. */

@@ -116,12 +116,18 @@ static __always_inline void *ring_of(__u32 cpu)
 		bpf_ringbuf_submit(record, __flags);                                                                   \
 	} while (0)
 
+/* The part of a ring that is full when the ring wakes its reader. */
+#define WAKE_PART 4
+
+/* Rings differ in size: a CPU that was offline at the start has a small one. */
 static __always_inline __u64 wake_flags(void)
 {
 	void *ring = ring_of(bpf_get_smp_processor_id());
 
-	return ring && bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) >= config.wake_bytes ? BPF_RB_FORCE_WAKEUP :
-											 BPF_RB_NO_WAKEUP;
+	return ring && bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) >=
+				 bpf_ringbuf_query(ring, BPF_RB_RING_SIZE) / WAKE_PART ?
+		       BPF_RB_FORCE_WAKEUP :
+		       BPF_RB_NO_WAKEUP;
 }
 
 static __always_inline struct recorder *recorder_slot_of(__u32 thread)

@@ -32,6 +32,7 @@ enum {
 };
 enum {
 	BPF_RB_AVAIL_DATA = 0,
+	BPF_RB_RING_SIZE = 1,
 };
 enum {
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,

@@ -22,9 +22,6 @@ use crate::model::ids::By;
 use crate::model::report::nanoseconds;
 use crate::model::sample::Sample;
 
-/// The part of a ring of records that is full when the ring wakes its reader.
-const WAKE_PART: u32 = 4;
-
 /// The inputs of an attempt to attach.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup<'a> {
@@ -202,7 +199,7 @@ fn config(setup: &Setup<'_>, made: Made) -> types::config {
         records: flag(request.records.is_some()),
         answering_atomics: flag(facts.answering_atomics),
         sample: request.sample.map_or(0, Sample::threshold),
-        wake_bytes: request.records.map_or(0, |wish| wish.ring_bytes / WAKE_PART),
+        pad: 0,
     }
 }
 
