@@ -23,8 +23,6 @@ const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_TYPE_TRACEPOINT: u32 = 2;
 const PERF_COUNT_SW_CONTEXT_SWITCHES: u64 = 3;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
-/// A program runs for hits on all CPUs; the event's own CPU does not matter.
-const ANY_CPU: libc::c_int = 0;
 
 nix::ioctl_write_int!(perf_event_set_bpf, b'$', 8);
 nix::ioctl_none!(perf_event_enable, b'$', 0);
@@ -53,6 +51,17 @@ fn open(attributes: &mut sys::perf_event_attr, cpu: libc::c_int, group: Option<&
     }
     // SAFETY: the system call returned this new descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// The CPU of an event whose program runs for hits on all CPUs: any that is online, which the first one need not be.
+fn any_cpu() -> libc::c_int {
+    let online = text_of("/sys/devices/system/cpu/online").unwrap_or_default();
+    first_in(&online).unwrap_or(0)
+}
+
+/// The first number of a list in the kernel's format: `1,3-5`.
+fn first_in(list: &str) -> Option<libc::c_int> {
+    list.trim_end().split([',', '-']).next()?.parse().ok()
 }
 
 /// A number in a file of sysfs or tracefs, possibly after a prefix such as `config:`.
@@ -89,7 +98,7 @@ pub fn attach_kprobe(program: BorrowedFd<'_>, function: &str, at_return: bool, c
         attributes.config = 1 << read_number(format!("{UNIT}/format/retprobe"))?;
     }
     attributes.__bindgen_anon_3.config1 = name.as_ptr() as u64;
-    attach(program, open(&mut attributes, ANY_CPU, None)?, cookie)
+    attach(program, open(&mut attributes, any_cpu(), None)?, cookie)
 }
 
 /// Attaches `program` to the tracepoint or tracefs event of this number.
@@ -103,7 +112,7 @@ pub fn attach_event(program: BorrowedFd<'_>, id: u64) -> io::Result<PerfLink> {
         ..Default::default()
     };
     attributes.__bindgen_anon_1.sample_period = 1;
-    attach(program, open(&mut attributes, ANY_CPU, None)?, 0)
+    attach(program, open(&mut attributes, any_cpu(), None)?, 0)
 }
 
 /// Context switches of one CPU, by two of the kernel's counters.
@@ -250,6 +259,20 @@ mod tests {
         assert_eq!(number_in("6\n"), Some(6));
         assert_eq!(number_in("config:0\n"), Some(0));
         assert_eq!(number_in("config:0-7\n"), None);
+    }
+
+    #[test]
+    fn an_event_is_on_the_first_cpu_that_is_online() {
+        for (list, first) in [
+            ("0-3\n", Some(0)),
+            ("1\n", Some(1)),
+            ("2-5,7\n", Some(2)),
+            ("3,5-6\n", Some(3)),
+            ("\n", None),
+            ("", None),
+        ] {
+            assert_eq!(first_in(list), first, "{list}");
+        }
     }
 
     proptest! {
