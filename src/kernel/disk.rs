@@ -137,7 +137,7 @@ fn block_number(path: &Path) -> io::Result<Option<Number>> {
 struct Machine<'a> {
     sys: &'a Path,
     dev: &'a Path,
-    /// The lines of `/proc/self/mountinfo`.
+    /// The lines of `/proc/self/mountinfo`, and of that of the first process: what is mounted outside of a container.
     mounts: String,
     block_number: fn(&Path) -> io::Result<Option<Number>>,
 }
@@ -147,7 +147,9 @@ impl Machine<'_> {
         Self {
             sys: Path::new("/sys"),
             dev: Path::new("/dev"),
-            mounts: text_of("/proc/self/mountinfo").unwrap_or_default(),
+            mounts: ["/proc/self/mountinfo", "/proc/1/mountinfo"]
+                .map(|list| text_of(list).unwrap_or_default())
+                .concat(),
             block_number,
         }
     }
@@ -232,8 +234,7 @@ impl Machine<'_> {
             .map(|path| entries(&path.join("devices")).filter_map(number_of).collect())
             .collect();
         let is_on = |source: &str| {
-            let (major, minor) = (self.block_number)(Path::new(source)).ok()??;
-            let source = parse_number(&format!("{major}:{minor}"))?;
+            let source = self.number_of_source(Path::new(source))?;
             let all = members.iter().find(|members| members.contains(&source));
             let all = all.map_or(std::slice::from_ref(&source), Vec::as_slice);
             all.iter().any(|member| devices.contains(member)).then_some(())
@@ -244,6 +245,21 @@ impl Machine<'_> {
             .map(|(number, _)| number)
             .collect();
         found.into_iter().collect()
+    }
+
+    /// The number of the device of a mount. A container may lack its node in /dev; sysfs has it by the kernel's name,
+    /// or that of the device mapper.
+    fn number_of_source(&self, source: &Path) -> Option<u32> {
+        if let Ok(number) = (self.block_number)(source) {
+            return number.and_then(|(major, minor)| parse_number(&format!("{major}:{minor}")));
+        }
+        let all = self.sys.join("class/block");
+        let name = source.file_name()?.to_str()?;
+        let is_mapped =
+            |device: &PathBuf| text_of(device.join("dm/name")).is_ok_and(|mapped| mapped.trim_end() == name);
+        let mapped = || entries(&all).find(is_mapped);
+        let device = Some(all.join(name)).filter(|device| device.exists()).or_else(mapped)?;
+        parse_number(&text_of(device.join("dev")).ok()?)
     }
 
     /// The disks to suggest for a wrong name: real disks first, then stacked ones, each sorted by number. Loop devices,
@@ -478,6 +494,20 @@ mod tests {
         assert_eq!(tree.numbers("nvme1n1"), [(259, 3), (254, 0), (254, 1), (0, 35)]);
         assert_eq!(tree.numbers("nvme10n1"), [(259, 10), (9, 0), (259, 0xf_ffff), (0, 35)]);
         assert_eq!(tree.numbers("cciss!c0d0"), [(104, 0)]);
+    }
+
+    /// As in a container.
+    #[test]
+    fn a_btrfs_is_found_by_the_names_of_its_disks_where_dev_lacks_them() {
+        let tree = Tree::server();
+        fs::create_dir(tree.device("virtual/dm-1/dm")).unwrap();
+        fs::write(tree.device("virtual/dm-1/dm/name"), "vg-root\n").unwrap();
+        let mounts = "31 28 0:35 / / rw - btrfs /gone/nvme0n1p1 rw,subvol=/\n\
+                      32 28 0:36 / /home rw - btrfs /gone/mapper/vg-root rw,subvol=/\n\
+                      33 28 0:37 / /srv rw - btrfs /gone/nvme9n1 rw,subvol=/\n";
+        fs::write(tree.0.join("mounts"), mounts).unwrap();
+        assert_eq!(tree.numbers("nvme0n1p1"), [(259, 1), (0, 35)]);
+        assert_eq!(tree.numbers("nvme1n1"), [(259, 3), (254, 0), (254, 1), (0, 36)]);
     }
 
     #[test]
