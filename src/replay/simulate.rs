@@ -334,7 +334,8 @@ impl<'a> Simulation<'a> {
             self.discovered(&looked, definition)
         } else {
             let looked = self.look(path, 0)?;
-            self.discovered(&looked, definition)
+            let (node, spot) = self.discovered(&looked, definition);
+            (node, self.spot_at_start(node).unwrap_or(spot))
         };
         let flags = flags::recorded(definition.file.flags, self.machine);
         let index = self.add_opened(Opened {
@@ -362,6 +363,12 @@ impl<'a> Simulation<'a> {
             },
         );
         Ok(())
+    }
+
+    /// Where what existed at the start is prepared: recorded calls may have renamed it before they used it.
+    fn spot_at_start(&mut self, node: NodeId) -> Option<u32> {
+        let path = self.tree.path_at_start(self.tree.node(node).first?)?;
+        Some(self.spot(&path))
     }
 
     /// The path of an open file, if it is a regular file or directory that keeps data.

@@ -840,6 +840,27 @@ fn paths_are_those_that_were_planned() {
     assert_eq!(paths, expected);
 }
 
+/// By which path each open file is opened at the start, with the flags.
+fn opened_at_start(plan: &Plan) -> Vec<(&str, u32)> {
+    let found = plan.files.iter().filter_map(|file| Some((file, file.found.as_ref()?)));
+    found
+        .map(|(file, found)| (plan.spots[file.spot as usize].inside.as_str(), found.flags))
+        .collect()
+}
+
+#[test]
+fn what_was_open_before_is_opened_by_the_name_that_it_had_at_the_start() {
+    let mut made_of = Made::default();
+    let rename = made_of.on_path(1, Op::Rename, 0, "/srv/log");
+    rename.paths.as_mut().unwrap().second = Some(given("/srv/log.1"));
+    // Its first use comes after the rename.
+    made_of.define("/srv/log.1", file(5, 100));
+    made_of.at(1, Op::Write, 5, 100, 10);
+    let plan = made_of.plan();
+    assert_eq!(prepared(&plan), ["srv/", "srv/log 100"]);
+    assert_eq!(opened_at_start(&plan), [("srv/log", 0)]);
+}
+
 /// Any call on some of few paths and files.
 fn any_call() -> impl Strategy<Value = Call> {
     let paths = [
