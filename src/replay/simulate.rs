@@ -327,15 +327,20 @@ impl<'a> Simulation<'a> {
     fn find(&mut self, number: FileNumber, call: &Recorded) -> Result<(), Why> {
         let definition = self.loaded.files.get(number).ok_or(Why::UnknownFile)?;
         let path = self.replayable(definition)?;
+        let own = vec![format!(".iosb-open-{number}")];
         let (node, spot) = if definition.file.links == 0 && definition.file.mode & TYPE == REGULAR {
             // It has no name any more, but may have had one that another file has now.
-            let path = vec![format!(".iosb-open-{number}")];
-            let looked = self.look(path, 0)?;
+            let looked = self.look(own, 0)?;
             self.discovered(&looked, definition)
         } else {
             let looked = self.look(path, 0)?;
             let (node, spot) = self.discovered(&looked, definition);
-            (node, self.spot_at_start(node).unwrap_or(spot))
+            let spot = match self.spot_at_start(node) {
+                Some(spot) => spot,
+                None if node == super::tree::ROOT => spot,
+                None => self.start_as(own, node)?,
+            };
+            (node, spot)
         };
         let flags = flags::recorded(definition.file.flags, self.machine);
         let index = self.add_opened(Opened {
@@ -369,6 +374,21 @@ impl<'a> Simulation<'a> {
     fn spot_at_start(&mut self, node: NodeId) -> Option<u32> {
         let path = self.tree.path_at_start(self.tree.node(node).first?)?;
         Some(self.spot(&path))
+    }
+
+    /// Prepares what did not exist at the start under this path, since no recorded call opens it when it does exist: the one
+    /// that did was not selected, or was lost. Returns the spot.
+    fn start_as(&mut self, path: Components, node: NodeId) -> Result<u32, Why> {
+        let looked = self.look(path, 0)?;
+        if let Some(slot) = looked.last {
+            if self.tree.node(node).kind == Kind::Folder {
+                // What is in the directory itself is made by calls, which know it by its own path.
+                self.tree.touch(slot, Kind::Folder);
+            } else {
+                self.tree.start_as(slot, node);
+            }
+        }
+        Ok(self.spot(&looked.path))
     }
 
     /// The path of an open file, if it is a regular file or directory that keeps data.

@@ -861,6 +861,33 @@ fn what_was_open_before_is_opened_by_the_name_that_it_had_at_the_start() {
     assert_eq!(opened_at_start(&plan), [("srv/log", 0)]);
 }
 
+#[test]
+fn what_is_in_a_made_directory_and_was_opened_by_no_call_has_a_name_of_its_own() {
+    let mut made_of = Made::default();
+    made_of.on_path(1, Op::Mkdir, 0, "/d").extra = 0o755;
+    let flags = flags::CREATE | flags::EXCLUSIVE | 1;
+    made_of.open(1, "/d/f", flags, OpenFile { flags: 1, ..file(5, 0) });
+    made_of.at(1, Op::Write, 5, 0, 4096);
+    made_of.open(1, "/d", flags::DIRECTORY, folder(6));
+    made_of.on_file(1, Op::Fsync, 0, 6);
+    // The same file again.
+    let again = OpenFile {
+        number: 7,
+        ..file(5, 4096)
+    };
+    made_of.open(1, "/d/f", 0, again);
+    made_of.at(1, Op::Pread64, 7, 0, 4096);
+    let selection = Selection {
+        without: [Family::Open].into(),
+        ..Selection::default()
+    };
+    let plan = made_of.plan_as(selection, Order::Files).unwrap();
+    assert_eq!(does(&plan), [Does::Mkdir, Does::Write, Does::Fsync, Does::Pread]);
+    assert_eq!(prepared(&plan), [".iosb-open-5 0", ".iosb-open-6/"]);
+    let names = [(".iosb-open-5", 1), (".iosb-open-6", 0), (".iosb-open-5", 0)];
+    assert_eq!(opened_at_start(&plan), names);
+}
+
 /// Any call on some of few paths and files.
 fn any_call() -> impl Strategy<Value = Call> {
     let paths = [

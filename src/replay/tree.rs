@@ -32,7 +32,7 @@ pub enum Kind {
 #[derive(Debug, Clone, Default)]
 pub struct Node {
     pub kind: Kind,
-    /// The name at the start; `None`: a call made it, or it appeared without one.
+    /// The name under which it is prepared; `None`: a call made it, or it appeared without one.
     pub first: Option<SlotId>,
     /// One of its names now.
     pub slot: Option<SlotId>,
@@ -305,6 +305,12 @@ impl Tree {
     pub fn link_at_start(&mut self, slot: SlotId, node: NodeId) {
         self.slots[slot as usize].at_start = State::Is(node);
         self.slots[slot as usize].now = State::Is(node);
+    }
+
+    /// A node that no name led to at the start gets this one for it, and keeps those that it has now.
+    pub fn start_as(&mut self, slot: SlotId, node: NodeId) {
+        self.slots[slot as usize].at_start = State::Is(node);
+        self.node_mut(node).first = Some(slot);
     }
 
     /// What a name led to at the start.
