@@ -58,6 +58,8 @@ pub struct Ran {
     pub took_ns: u64,
     /// Open files that were not used, since they are neither a regular file nor a directory.
     pub refused: u64,
+    /// Why files that were open when recording began could not be opened. Their calls failed with EBADF.
+    pub not_opened: Vec<Cause>,
     /// A signal ended it.
     pub was_ended: bool,
 }
@@ -81,7 +83,7 @@ pub type Windows<'a> = dyn Iterator<Item = Window> + Send + 'a;
 /// whether to go on.
 ///
 /// # Errors
-/// If a file that has to be open at the start cannot be opened, or a thread cannot be made, in one line; those of `ready`.
+/// If a thread cannot be made, in one line; those of `ready`.
 pub fn run(
     plan: &Plan,
     windows: &mut Windows<'_>,
@@ -126,10 +128,7 @@ pub fn run(
         drop(preparing);
         // It fails when each thread has prepared itself. Before, none gets copies of the descriptors of others.
         let _: Result<(), _> = prepared.recv();
-        if let Err(cause) = open_found(plan, &shared.files, &mut ran.results) {
-            shared.stop.store(true, Ordering::Relaxed);
-            return Err(cause);
-        }
+        open_found(plan, &shared.files, &mut ran);
         // A replay of few calls is not disturbed by making its plan.
         feeder.feed(&shared.stop);
         feeder.feed(&shared.stop);
@@ -243,27 +242,27 @@ fn files<'a>(plan: &'a Plan, roots: &Roots) -> Result<Files<'a>, Cause> {
 }
 
 /// Opens what was open before the recording.
-fn open_found(plan: &Plan, files: &Files<'_>, results: &mut Results) -> Result<(), Cause> {
+fn open_found(plan: &Plan, files: &Files<'_>, ran: &mut Ran) {
     for (file, fd) in plan.files.iter().zip(&files.fds) {
         let target = files.targets.get(file.spot as usize).and_then(Option::as_ref);
         let (Some(found), Some(target)) = (&file.found, target) else {
             continue;
         };
         let flags = flags::of_machine(found.flags, std::env::consts::ARCH).cast_signed() | libc::O_NONBLOCK;
-        let opened = target.open_maybe_direct(flags, 0);
-        let (opened, is_refused) = opened.map_err(|error| {
-            let path = &plan.spots[file.spot as usize].inside;
-            Cause::of(
-                format_args!("cannot open '{path}', which was open when recording began"),
-                &error,
-            )
-        })?;
-        results.not_direct += u64::from(is_refused);
+        let (opened, is_refused) = match target.open_maybe_direct(flags, 0) {
+            Ok(opened) => opened,
+            Err(error) => {
+                let path = &plan.spots[file.spot as usize].inside;
+                let what = format_args!("cannot open '{path}', which was open when recording began");
+                ran.not_opened.push(Cause::of(what, &error));
+                continue;
+            }
+        };
+        ran.results.not_direct += u64::from(is_refused);
         // SAFETY: the descriptor is open.
         unsafe { libc::lseek64(opened.as_raw_fd(), found.position.cast_signed(), libc::SEEK_SET) };
         fd.store(opened.into_raw_fd(), Ordering::Release);
     }
-    Ok(())
 }
 
 impl<'p> Shared<'p> {
@@ -612,6 +611,20 @@ mod tests {
         let results = ran(&plan, &roots, records, 1000).results;
         std::fs::remove_dir_all(folder).unwrap();
         assert_eq!((results.done, results.equal, results.not_direct), (1, 1, 1));
+    }
+
+    #[test]
+    fn calls_on_what_cannot_be_opened_at_the_start_differ() {
+        let mut records = records();
+        // Only the open is missing.
+        records.calls.remove(0);
+        let (folder, plan, roots) = prepared("missing", &records);
+        assert!(std::fs::remove_file(folder.join("f")).is_ok());
+        let ran = ran(&plan, &roots, records, 1000);
+        std::fs::remove_dir_all(folder).unwrap();
+        assert_eq!((ran.results.done, ran.results.equal, ran.not_opened.len()), (210, 0, 1));
+        let all_differ = |(_, why): &(Op, Difference)| *why == Difference::Failed(libc::EBADF);
+        assert!(ran.results.different.keys().all(all_differ), "{ran:?}");
     }
 
     #[test]

@@ -648,7 +648,15 @@ fn make_calls(
     let mut windows = plan.windows(calls.ahead());
     let ran = run::run(plan, &mut windows, roots, how, ready, &mut watch);
     say::erase();
-    Ok(ran?)
+    let ran = ran?;
+    if let Some(first) = ran.not_opened.first().filter(|_| !wanted.quiet) {
+        let others = match ran.not_opened.len() - 1 {
+            0 => String::new(),
+            others => format!(" (and {} more)", thousands(others as u64)),
+        };
+        say!("{first}{others}: calls on it failed with EBADF, and are among those that differ");
+    }
+    Ok(ran)
 }
 
 fn order(order: Order) -> &'static str {
