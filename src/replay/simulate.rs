@@ -342,7 +342,11 @@ impl<'a> Simulation<'a> {
             };
             (node, spot)
         };
-        let flags = flags::recorded(definition.file.flags, self.machine);
+        let mut flags = flags::recorded(definition.file.flags, self.machine);
+        if flags & flags::UNNAMED != 0 {
+            // What it opened is a file, which has a name in the replay.
+            flags &= !(flags::UNNAMED | flags::DIRECTORY);
+        }
         let index = self.add_opened(Opened {
             spot,
             uses: 0,

@@ -888,6 +888,19 @@ fn what_is_in_a_made_directory_and_was_opened_by_no_call_has_a_name_of_its_own()
     assert_eq!(opened_at_start(&plan), names);
 }
 
+#[test]
+fn an_unnamed_file_that_was_open_before_is_opened_by_its_name_in_the_replay() {
+    let mut made_of = Made::default();
+    let unnamed = OpenFile {
+        flags: flags::UNNAMED | flags::DIRECTORY | 2,
+        links: 0,
+        ..file(5, 100)
+    };
+    made_of.define("/tmp/#123 (deleted)", unnamed);
+    made_of.at(1, Op::Pwrite64, 5, 0, 10);
+    assert_eq!(opened_at_start(&made_of.plan()), [(".iosb-open-5", 2)]);
+}
+
 /// Any call on some of few paths and files.
 fn any_call() -> impl Strategy<Value = Call> {
     let paths = [
