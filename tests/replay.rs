@@ -850,10 +850,8 @@ fn straced(line: &str) -> Option<(&str, String, &str)> {
         "symlinkat" => "symlink",
         "readlinkat" => "readlink",
         "truncate" => "ftruncate",
-        // Without flags they do the same, and all file systems of the replay are synced one by one.
-        "pwritev2" => "pwritev",
-        "preadv2" => "preadv",
         "getdents" => "getdents64",
+        // All file systems of the replay are synced one by one.
         "sync" => "syncfs",
         name => name,
     };

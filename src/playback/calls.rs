@@ -471,8 +471,11 @@ fn is_file(fd: RawFd) -> bool {
 fn transfer(fd: RawFd, action: &Action, at: *mut u8, length: usize, offset: u64) -> i64 {
     let offset = offset.cast_signed();
     let at = at.cast::<libc::c_void>();
+    // Of preadv2 and pwritev2 the flags are known, and not the number of buffers.
+    let flags = matches!(action.op, Op::Preadv2 | Op::Pwritev2).then_some(action.extra);
     let several = || {
-        let count = action.extra.clamp(1, MOST_BUFFERS) as usize;
+        let count = if flags.is_some() { 1 } else { action.extra };
+        let count = count.clamp(1, MOST_BUFFERS) as usize;
         let part = length.div_ceil(count).max(1);
         let starts = (0..length).step_by(part);
         let buffers: Vec<libc::iovec> = starts
@@ -493,10 +496,13 @@ fn transfer(fd: RawFd, action: &Action, at: *mut u8, length: usize, offset: u64)
             other => {
                 let buffers = several();
                 let (all, count) = (buffers.as_ptr(), buffers.len() as i32);
-                match other {
-                    Does::Readv => libc::readv(fd, all, count),
-                    Does::Writev => libc::writev(fd, all, count),
-                    Does::Preadv => libc::preadv64(fd, all, count, offset),
+                let with_flags = |call, flags: u32| libc::syscall(call, fd, all, count, offset, 0, flags) as isize;
+                match (other, flags) {
+                    (Does::Preadv, Some(flags)) => with_flags(libc::SYS_preadv2, flags),
+                    (Does::Pwritev, Some(flags)) => with_flags(libc::SYS_pwritev2, flags),
+                    (Does::Readv, _) => libc::readv(fd, all, count),
+                    (Does::Writev, _) => libc::writev(fd, all, count),
+                    (Does::Preadv, _) => libc::preadv64(fd, all, count, offset),
                     _ => libc::pwritev64(fd, all, count, offset),
                 }
             }

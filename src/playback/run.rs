@@ -628,6 +628,21 @@ mod tests {
     }
 
     #[test]
+    fn a_write_has_the_flags_of_the_recorded_one() {
+        /// `RWF_APPEND` (include/uapi/linux/fs.h).
+        const APPEND: u64 = 0x10;
+        let mut records = records();
+        records.calls.truncate(2);
+        let call = &mut records.calls[1];
+        (call.op, call.offset, call.size, call.extra) = (Op::Pwritev2, Some(0), None, APPEND);
+        let (folder, plan, roots) = prepared("flags", &records);
+        let results = ran(&plan, &roots, records, 1000).results;
+        let size = std::fs::metadata(folder.join("f")).map(|state| state.len());
+        std::fs::remove_dir_all(folder).unwrap();
+        assert_eq!((results.equal, size.ok()), (2, Some((1 << 16) + 512)));
+    }
+
+    #[test]
     fn calls_are_made_whatever_the_size_of_windows() {
         let (folder, plan, roots) = prepared("windows", &records());
         assert_eq!((plan.threads.len(), plan.calls()), (5, 211));

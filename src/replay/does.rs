@@ -175,8 +175,6 @@ pub fn does(op: Op) -> Result<Does, Why> {
 #[must_use]
 pub fn made_as(op: Op) -> Op {
     match does(op) {
-        Ok(Does::Preadv) => Op::Preadv,
-        Ok(Does::Pwritev) => Op::Pwritev,
         Ok(Does::Open) => Op::Openat2,
         Ok(Does::Syncfs) => Op::Syncfs,
         Ok(Does::Getdents) => Op::Getdents64,

@@ -30,7 +30,7 @@ pub struct Action {
     pub offset: u64,
     /// Bytes; of an open, the mode of the file that it makes.
     pub size: u64,
-    /// Flags or a mode, as the call has them; of reads and writes of several buffers, their number.
+    /// Flags or a mode, as the call has them; of reads and writes of several buffers without flags, their number.
     pub extra: u32,
     /// The position of the open file has to be set before the call, to `offset`: it was moved without a recorded call.
     pub seeks: bool,

@@ -36,6 +36,8 @@ const SET_FLAGS: u64 = 4;
 const REMOVE_DIRECTORY: u64 = 0x200;
 const EXCHANGE: u64 = 2;
 const KEEP_SIZE: u64 = 1;
+/// `RWF_APPEND` (include/uapi/linux/fs.h).
+const APPEND: u64 = 0x10;
 const BLOCK: u64 = 4096;
 /// A write of more blocks counts as one of the whole file.
 const MOST_BLOCKS: u64 = 16;
@@ -621,10 +623,6 @@ impl<'a> Simulation<'a> {
             // How much several buffers were to hold is in no argument.
             Does::Readv | Does::Preadv | Does::Writev | Does::Pwritev if call.size.is_none() => {
                 step.action.size = call.value.max(0).unsigned_abs();
-                // Of preadv2 and pwritev2 the flags are known, and not the number.
-                if matches!(call.op, Op::Preadv2 | Op::Pwritev2) {
-                    step.action.extra = 1;
-                }
             }
             what if what.writes() => {
                 // No more is written than was, so that what is needed is known before.
@@ -697,7 +695,8 @@ impl<'a> Simulation<'a> {
         let surveys = self.surveys;
         let node = self.tree.node_mut(node);
         let moved = call.value.max(0).unsigned_abs();
-        let from = call.offset.unwrap_or(node.size);
+        let appends = call.op == Op::Pwritev2 && call.extra & APPEND != 0;
+        let from = call.offset.filter(|_| !appends).unwrap_or(node.size);
         let to = from.saturating_add(moved);
         match action.does {
             what if what.reads() => {

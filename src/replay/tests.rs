@@ -901,6 +901,27 @@ fn an_unnamed_file_that_was_open_before_is_opened_by_its_name_in_the_replay() {
     assert_eq!(opened_at_start(&made_of.plan()), [(".iosb-open-5", 2)]);
 }
 
+#[test]
+fn flags_of_single_reads_and_writes_are_kept() {
+    /// `RWF_DSYNC`, `RWF_APPEND` (include/uapi/linux/fs.h).
+    const FLAGS: u64 = 0x12;
+    let mut made_of = Made::default();
+    made_of.define("/a", file(5, 4096));
+    let call = made_of.on_file(1, Op::Pwritev2, 8192, 5);
+    (call.offset, call.extra) = (Some(0), FLAGS);
+    let call = made_of.on_file(1, Op::Preadv2, 100, 5);
+    (call.offset, call.extra) = (Some(4096), 1);
+    let plan = made_of.plan();
+    let actions: Vec<_> = plan.actions[0].iter().map(|it| (it.does, it.size, it.extra)).collect();
+    assert_eq!(actions, [(Does::Pwritev, 8192, 0x12), (Does::Preadv, 100, 1)]);
+    // It appends, whatever its offset is.
+    assert_eq!(plan.needed, [4096 + 8192]);
+    let What::File { data, .. } = &plan.prepared[0].what else {
+        panic!()
+    };
+    assert!(data.is_empty(), "{data:?}");
+}
+
 /// Any call on some of few paths and files.
 fn any_call() -> impl Strategy<Value = Call> {
     let paths = [
