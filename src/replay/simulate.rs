@@ -601,6 +601,8 @@ impl<'a> Simulation<'a> {
         if what == Does::CopyFileRange {
             step.action.file2 = self.file(numbers[1], call, &mut step.uses)?;
         }
+        // Where sendfile and copy_file_range read is not recorded: the replay makes them at the position.
+        let copied_from = self.following(numbers[0]).map(|open| open.position);
         if what.moves() {
             step.uses_alone();
             self.position(numbers[0], call, step);
@@ -632,6 +634,9 @@ impl<'a> Simulation<'a> {
                 };
             }
             _ => {}
+        }
+        if let (Does::Sendfile | Does::CopyFileRange, None, Some(from)) = (what, call.offset, copied_from) {
+            self.is_copied(node, from, call);
         }
         let is_change = self.changes_size(node, call, &step.action);
         step.uses.push((Resource::Size(node), is_change));
@@ -688,6 +693,21 @@ impl<'a> Simulation<'a> {
         }
         let moved = call.value.max(0).unsigned_abs();
         open.position = open.position.saturating_add(moved);
+    }
+
+    /// What a call without a recorded offset reads from the position on must be data. A pointer may have named another offset,
+    /// so that no more than the file has is read there, and nothing follows for its size.
+    fn is_copied(&mut self, node: NodeId, from: u64, call: &Recorded) {
+        if !self.surveys {
+            return;
+        }
+        let node = self.tree.node_mut(node);
+        let to = from.saturating_add(call.value.max(0).unsigned_abs()).min(node.size);
+        if node.first.is_some() && from < to {
+            for (from, to) in node.written.missing(from, to) {
+                node.start.reads(from, to, call.is_cached);
+            }
+        }
     }
 
     /// Follows the size of a file, and what of it is read before it is written, or overwritten. Returns whether the call changes the size.

@@ -922,6 +922,29 @@ fn flags_of_single_reads_and_writes_are_kept() {
     assert!(data.is_empty(), "{data:?}");
 }
 
+#[test]
+fn what_is_copied_from_the_position_of_a_file_is_data() {
+    let mut made_of = Made::default();
+    for (number, path) in [(5, "/sent"), (6, "/copied")] {
+        made_of.open(1, path, 0, file(number, 65_536));
+        made_of.at(1, Op::Read, number, 0, 100);
+    }
+    made_of.open(1, "/to", flags::CREATE | 1, file(7, 0));
+    for _ in 0..2 {
+        made_of.call(1, Op::Sendfile64, 8192).files = [0, 5];
+        made_of.call(1, Op::CopyFileRange, 8192).files = [6, 7];
+    }
+    // Where it is sent from may be given by a pointer: nothing follows for the size.
+    made_of.call(1, Op::Sendfile64, 65_536).files = [0, 5];
+    let plan = made_of.plan();
+    let data = plan.prepared.iter().filter_map(|one| match &one.what {
+        What::File { size, data, .. } => Some((*size, data.iter().collect::<Vec<_>>())),
+        _ => None,
+    });
+    let expected = [(65_536, vec![(0, 16_484)]), (65_536, vec![(0, 65_536)])];
+    assert_eq!(data.collect::<Vec<_>>(), expected);
+}
+
 /// Any call on some of few paths and files.
 fn any_call() -> impl Strategy<Value = Call> {
     let paths = [
