@@ -641,8 +641,7 @@ impl<'a> Simulation<'a> {
         let is_change = self.changes_size(node, call, &step.action);
         step.uses.push((Resource::Size(node), is_change));
         if what == Does::CopyFileRange {
-            let other = self.node_of(numbers[1])?;
-            self.tree.node_mut(other).is_changed = true;
+            let other = self.is_copied_to(numbers[1], call)?;
             step.uses.push((Resource::Size(other), true));
         }
         if what.writes() && !is_change && call.value > 0 {
@@ -710,6 +709,24 @@ impl<'a> Simulation<'a> {
         }
     }
 
+    /// Follows a file that is copied to at its position.
+    fn is_copied_to(&mut self, number: FileNumber, call: &Recorded) -> Result<NodeId, Why> {
+        let surveys = self.surveys;
+        let open = self.following_mut(number).ok_or(Why::UnknownFile)?;
+        let (id, from) = (open.node, open.position);
+        let to = from.saturating_add(call.value.max(0).unsigned_abs()).min(LARGEST);
+        open.position = to.max(from);
+        let node = self.tree.node_mut(id);
+        node.is_changed = true;
+        if from < to {
+            if surveys {
+                node.fills(from, to);
+            }
+            node.size = node.size.max(to);
+        }
+        Ok(id)
+    }
+
     /// Follows the size of a file, and what of it is read before it is written, or overwritten. Returns whether the call changes the size.
     fn changes_size(&mut self, node: NodeId, call: &Recorded, action: &Action) -> bool {
         let surveys = self.surveys;
@@ -738,18 +755,14 @@ impl<'a> Simulation<'a> {
                     return false;
                 }
                 node.is_changed = true;
-                // It matters only for what existed, and has not been read before.
-                if surveys && node.first.is_some() {
+                if surveys {
                     // To write to blocks that have no data yet costs file systems more.
-                    if node.start.blocks.saturating_mul(512) >= node.start.size {
+                    if node.first.is_some() && !node.has_holes() {
                         node.start.data.add(from, to.min(node.kept));
                     }
-                    for (from, to) in node.start.data.missing(from, to) {
-                        node.written.add(from, to);
-                    }
+                    node.fills(from, to);
                 }
                 let extends = to > node.size;
-                node.grown = node.grown.saturating_add(moved.min(to.saturating_sub(node.size)));
                 node.size = node.size.max(to);
                 extends
             }
@@ -760,8 +773,11 @@ impl<'a> Simulation<'a> {
             }
             Does::Fallocate if call.value == 0 => {
                 node.is_changed = true;
-                let to = from.saturating_add(call.size.unwrap_or(0));
-                node.grown = node.grown.saturating_add(to.saturating_sub(node.size));
+                let to = from.saturating_add(call.size.unwrap_or(0)).min(LARGEST);
+                if surveys {
+                    // What is before keeps its data.
+                    node.fills(from.max(node.kept), to);
+                }
                 if call.extra & KEEP_SIZE == 0 {
                     node.size = node.size.max(to);
                 }
@@ -1003,13 +1019,8 @@ impl Simulation<'_> {
                 (None, None) => None,
             };
             let root = path.map_or(0, |path| self.roots.spot(&path).root as usize);
-            let start = if node.first.is_some() && matches!(node.kind, Kind::File | Kind::Unknown) {
-                node.start.data.bytes().max(node.start.blocks.saturating_mul(512))
-            } else {
-                0
-            };
             if let Some(sum) = needed.get_mut(root) {
-                *sum = sum.saturating_add(start).saturating_add(node.grown);
+                *sum = sum.saturating_add(node.needed());
             }
         }
         needed

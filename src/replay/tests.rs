@@ -945,6 +945,73 @@ fn what_is_copied_from_the_position_of_a_file_is_data() {
     assert_eq!(data.collect::<Vec<_>>(), expected);
 }
 
+/// Bytes that are needed for a new file, and for one with holes, on which these calls are made.
+fn needed(calls: impl Fn(&mut Made)) -> [u64; 2] {
+    let sparse = OpenFile {
+        blocks: 8,
+        ..file(5, 65_536)
+    };
+    [(flags::CREATE | flags::EXCLUSIVE | 2, file(5, 0)), (2, sparse)].map(|(flags, file)| {
+        let mut made_of = Made::default();
+        made_of.open(1, "/a", flags, file);
+        calls(&mut made_of);
+        made_of.plan().needed[0]
+    })
+}
+
+#[test]
+fn what_is_written_where_nothing_was_is_needed() {
+    let long = |made_of: &mut Made| made_of.on_file(1, Op::Ftruncate, 0, 5).extra = 65_536;
+    let write = |made_of: &mut Made, from, bytes| {
+        made_of.at(1, Op::Pwrite64, 5, from, bytes);
+    };
+    assert_eq!(needed(long), [0, 4096]);
+    // Once, however often.
+    let written = needed(|made_of| {
+        long(made_of);
+        (0..3).for_each(|_| write(made_of, 8192, 8192));
+    });
+    assert_eq!(written, [8192, 4096 + 8192]);
+    // No more than the whole file.
+    let whole = needed(|made_of| {
+        long(made_of);
+        write(made_of, 0, 65_536);
+    });
+    assert_eq!(whole, [65_536; 2]);
+    let again = needed(|made_of| {
+        write(made_of, 0, 65_536);
+        made_of.on_file(1, Op::Ftruncate, 0, 5).extra = 0;
+        write(made_of, 0, 65_536);
+    });
+    assert_eq!(again, [65_536; 2]);
+    let allocated = needed(|made_of| {
+        let call = made_of.at(1, Op::Fallocate, 5, 65_536, 4096);
+        (call.value, call.extra) = (0, 1);
+        write(made_of, 65_536, 4096);
+    });
+    assert_eq!(allocated, [4096, 8192]);
+}
+
+#[test]
+fn what_is_copied_is_needed_where_it_is_copied_to() {
+    let mut made_of = Made::default();
+    made_of.open(1, "/from", 0, file(5, 65_536));
+    made_of.open(1, "/srv/to", flags::CREATE | 1, file(6, 0));
+    for _ in 0..2 {
+        made_of.call(1, Op::CopyFileRange, 8192).files = [5, 6];
+    }
+    made_of.at(1, Op::Write, 6, 16_384, 100);
+    let roots = Roots::new(vec![canonical("/srv").unwrap()]);
+    let loaded = made_of.loaded(Selection::default());
+    let plan = made_of
+        .plan_of(loaded, &Meta::default(), &roots, 2, Order::Files)
+        .unwrap();
+    assert_eq!(plan.needed, [65_536, 16_484]);
+    // It is there already.
+    let seeks: Vec<bool> = plan.actions[0].iter().map(|action| action.seeks).collect();
+    assert_eq!(seeks, [false; 5]);
+}
+
 /// Any call on some of few paths and files.
 fn any_call() -> impl Strategy<Value = Call> {
     let paths = [

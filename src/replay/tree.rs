@@ -44,7 +44,7 @@ pub struct Node {
     /// What is before this, in bytes, has not been cut off since the start.
     pub kept: u64,
     pub written: Ranges,
-    /// All that was written beyond the size, in bytes.
+    /// All that was written where the file may have had no blocks, in bytes.
     pub grown: u64,
     /// Of a directory.
     children: BTreeMap<Arc<str>, SlotId>,
@@ -65,6 +65,43 @@ pub struct Start {
     pub cached: Ranges,
     /// Of a link: the length of its text.
     pub length: u64,
+}
+
+impl Node {
+    /// Part of it had no blocks at the start.
+    #[must_use]
+    pub fn has_holes(&self) -> bool {
+        self.start.blocks.saturating_mul(512) < self.start.size
+    }
+
+    /// `[from, to)` gets blocks, and is not read from the start's data any more.
+    pub fn fills(&mut self, from: u64, to: u64) {
+        // What it had at the start counts as prepared, unless it is not known where it had none.
+        let had = match self.first {
+            Some(_) if !self.has_holes() => self.start.size,
+            _ => 0,
+        };
+        let new = self.written.missing(from.max(had), to.max(had));
+        let new: u64 = new.iter().map(|(from, to)| to - from).sum();
+        self.grown = self.grown.saturating_add(new);
+        for (from, to) in self.start.data.missing(from, to) {
+            self.written.add(from, to);
+        }
+    }
+
+    /// Bytes that it needs: what is prepared, and what calls add.
+    #[must_use]
+    pub fn needed(&self) -> u64 {
+        let start = if self.first.is_some() && matches!(self.kind, Kind::File | Kind::Unknown) {
+            self.start.data.bytes().max(self.start.blocks.saturating_mul(512))
+        } else {
+            0
+        };
+        let all = start.saturating_add(self.grown);
+        // Of a file with holes it is not known which of them are filled: all, at most.
+        let end = self.written.iter().last().map_or(0, |(_, to)| to);
+        all.min(start.max(self.start.size).max(end))
+    }
 }
 
 impl Start {
