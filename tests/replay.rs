@@ -270,6 +270,27 @@ fn sizes_and_blocks_are_exact_and_a_second_run_restores_what_the_first_one_chang
 }
 
 #[test]
+fn the_room_of_what_is_there_now_is_taken_off_what_a_second_run_needs() {
+    let scene = Scene::new("room");
+    let mut made = Made::default();
+    made.open(1, "/removed", 2, (REGULAR, 1 << 20, 1 << 11));
+    made.call(Op::Unlink, 0, Some("/removed"));
+    made.open(2, "/made", 0o102, (REGULAR, 0, 0));
+    made.at(Op::Pwrite64, 2, 0, 2 << 20);
+    scene.write(made.records);
+    let needed = |words: &[&str]| {
+        let (status, _, err) = scene.replay(words);
+        assert_eq!(status, Some(0), "{err}");
+        let (_, needed) = err.split_once("needed: ").unwrap();
+        needed.split(" (").next().unwrap().to_owned()
+    };
+    assert_eq!(needed(&["-s", "0"]), "3.1 MB");
+    // One file was removed, and the other one is replaced.
+    assert_eq!(needed(&["--prepare"]), "1.0 MB");
+    assert_eq!(needed(&["--prepare"]), "2.1 MB");
+}
+
+#[test]
 fn what_cannot_be_done_is_refused_before_anything_is_written() {
     let scene = Scene::new("refused");
     let mut made = usual();

@@ -1,7 +1,7 @@
 //! The list of what a replay made, in its directory: a second run restores what the first one changed, and `--clean`
 //! removes all of it and nothing else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::os::fd::AsRawFd;
 
@@ -91,6 +91,27 @@ impl Manifest {
     #[must_use]
     pub fn is_own(spot: &Spot) -> bool {
         spot.root == 0 && (spot.inside == NAME || spot.inside == NEW)
+    }
+
+    /// Bytes of the files that are there, by root: they are removed, or stay as they are prepared.
+    #[must_use]
+    pub fn there(&self, roots: &Roots) -> Vec<u64> {
+        let mut there = vec![0_u64; roots.len()];
+        let mut known = HashSet::new();
+        for spot in self.paths.keys() {
+            let target = roots.target(spot);
+            let state = target.and_then(|target| target.parent().ok()?.stat().ok());
+            let Some(state) = state.filter(|state| state.st_mode & libc::S_IFMT == libc::S_IFREG) else {
+                continue;
+            };
+            // It may have several names.
+            if known.insert((state.st_dev, state.st_ino))
+                && let Some(sum) = there.get_mut(spot.root as usize)
+            {
+                *sum = sum.saturating_add(state.st_blocks.unsigned_abs().saturating_mul(512));
+            }
+        }
+        there
     }
 
     /// Reads the manifest of a directory; `None`: it has none.

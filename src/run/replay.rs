@@ -213,7 +213,7 @@ impl Job<'_> {
         if !wanted.quiet {
             say_plan(&plan, from, recording.meta());
         }
-        check_room(&plan, &manifest, wanted)?;
+        check_room(&plan, &manifest, &roots, wanted)?;
         prepare(&plan, &roots, manifest, wanted)?;
         // Which parts of files are read may be more than all else.
         plan.prepared = Vec::new();
@@ -507,18 +507,46 @@ fn check_roots(before: &Manifest, wanted: &Replay) -> Result<(), Failure> {
     )))
 }
 
+/// The room that a directory has, and needs for what is prepared and written, in bytes.
+struct Room {
+    device: u64,
+    free: u64,
+    needed: u64,
+    /// Of an earlier run.
+    there: u64,
+}
+
+/// The file system that is too small, with the bytes that all directories on it need together.
+fn too_small(rooms: &[Room]) -> Option<(u64, u64)> {
+    let needed = |device: u64| {
+        let on_it = rooms.iter().filter(|room| room.device == device);
+        let sums = on_it.fold((0_u64, 0_u64), |(needed, there), room| {
+            (needed.saturating_add(room.needed), there.saturating_add(room.there))
+        });
+        sums.0.saturating_sub(sums.1)
+    };
+    let all = rooms.iter().map(|room| (room, needed(room.device)));
+    let mut short = all.filter(|(room, needed)| *needed > room.free);
+    short.next().map(|(room, needed)| (room.device, needed))
+}
+
 /// Whether the directories have room for what is prepared and written.
-fn check_room(plan: &Plan, before: &Manifest, wanted: &Replay) -> Result<(), Failure> {
-    for (root, path) in directories(wanted).into_iter().enumerate() {
-        let state =
-            statvfs(path).map_err(|error| Cause::of(format_args!("cannot use '{}'", path.display()), &error.into()))?;
+fn check_room(plan: &Plan, before: &Manifest, roots: &Roots, wanted: &Replay) -> Result<(), Failure> {
+    let directories = directories(wanted);
+    let there = before.there(roots);
+    let mut rooms = Vec::new();
+    for (root, path) in directories.iter().enumerate() {
+        let cannot = |error: &io::Error| Cause::of(format_args!("cannot use '{}'", path.display()), error);
+        let state = statvfs(*path).map_err(|error| cannot(&error.into()))?;
         #[allow(clippy::unnecessary_cast, reason = "the types differ between architectures")]
         let free = (state.blocks_available() as u64).saturating_mul(state.fragment_size() as u64);
-        let there = before.paths.iter().filter(|(spot, _)| spot.root as usize == root);
-        let there: u64 = there
-            .filter_map(|(_, state)| Some(state.as_ref()?.blocks.saturating_mul(512)))
-            .sum();
-        let needed = plan.needed.get(root).copied().unwrap_or(0).saturating_sub(there);
+        let of = |sums: &[u64]| sums.get(root).copied().unwrap_or(0);
+        let room = Room {
+            device: std::fs::metadata(path).map_err(|error| cannot(&error))?.dev(),
+            free,
+            needed: of(&plan.needed),
+            there: of(&there),
+        };
         let files = plan
             .prepared
             .iter()
@@ -529,20 +557,25 @@ fn check_room(plan: &Plan, before: &Manifest, wanted: &Replay) -> Result<(), Fai
                 "{} has {} free; needed: {} ({})",
                 path.display(),
                 decimal_bytes(free),
-                decimal_bytes(needed),
+                decimal_bytes(room.needed.saturating_sub(room.there)),
                 counted(files as u64, "prepared path")
             );
         }
-        if needed > free {
-            return Err(failed(format!(
-                "'{}' is too small: {} are needed, and {} are free",
-                path.display(),
-                decimal_bytes(needed),
-                decimal_bytes(free)
-            )));
-        }
+        rooms.push(room);
     }
-    Ok(())
+    let Some((device, needed)) = too_small(&rooms) else {
+        return Ok(());
+    };
+    let on_it = directories.iter().zip(&rooms).filter(|(_, room)| room.device == device);
+    let free = on_it.clone().map(|(_, room)| room.free).min().unwrap_or(0);
+    let names: Vec<String> = on_it.map(|(path, _)| format!("'{}'", path.display())).collect();
+    Err(failed(format!(
+        "{} {} too small: {} are needed, and {} are free",
+        names.join(" and "),
+        if names.len() == 1 { "is" } else { "together are" },
+        decimal_bytes(needed),
+        decimal_bytes(free)
+    )))
 }
 
 fn say_plan(plan: &Plan, from: &Path, meta: &Meta) {
@@ -785,5 +818,27 @@ fn print(report: &ReplayReport, comparison: Option<&Comparison>, wanted: &Replay
             Err(Cause::of("cannot write to standard output", &error).into())
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_of_one_file_system_share_its_room() {
+        let room = |device, needed, there| Room {
+            device,
+            free: 100,
+            needed,
+            there,
+        };
+        assert_eq!(too_small(&[room(1, 60, 0), room(2, 60, 0)]), None);
+        assert_eq!(
+            too_small(&[room(1, 60, 0), room(2, 9, 0), room(1, 60, 0)]),
+            Some((1, 120))
+        );
+        assert_eq!(too_small(&[room(1, 60, 0), room(1, 60, 20)]), None);
+        assert_eq!(too_small(&[room(1, 60, 0), room(2, 201, 100)]), Some((2, 101)));
     }
 }
