@@ -291,6 +291,35 @@ fn the_room_of_what_is_there_now_is_taken_off_what_a_second_run_needs() {
 }
 
 #[test]
+fn directories_whose_permissions_a_replay_took_away_are_restored_and_removed() {
+    let scene = Scene::new("modes");
+    let mut made = Made::default();
+    made.call(Op::Mkdir, 0, Some("/srv/made")).extra = 0o755;
+    made.call(Op::Mkdir, 0, Some("/srv/made/below")).extra = 0o755;
+    made.open(1, "/srv/made/below/new", 0o101, (REGULAR, 0, 0));
+    made.call(Op::Stat, 0, Some("/srv/found/file"));
+    for path in ["/srv/made/below", "/srv/made", "/srv/found"] {
+        made.call(Op::Chmod, 0, Some(path)).extra = if path == "/srv/made" { 0 } else { 0o555 };
+    }
+    scene.write(made.records);
+    let mode = |name: &str| fs::metadata(scene.path(name)).unwrap().mode() & 0o7777;
+    for _ in 0..2 {
+        let (status, _, err) = scene.replay(&["--prepare"]);
+        assert_eq!(status, Some(0), "{err}");
+        assert_eq!(mode("into/srv/found"), 0o755);
+        assert!(!scene.path("into/srv/made").exists());
+        let (status, _, err) = scene.replay(&["-s", "0", "--strict"]);
+        assert_eq!(
+            (status, mode("into/srv/found"), mode("into/srv/made")),
+            (Some(0), 0o555, 0),
+            "{err}"
+        );
+    }
+    let (status, _, err) = scene.replay(&["--clean"]);
+    assert_eq!((status, scene.state("into").len()), (Some(0), 1), "{err}");
+}
+
+#[test]
 fn what_cannot_be_done_is_refused_before_anything_is_written() {
     let scene = Scene::new("refused");
     let mut made = usual();

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, Ordering};
 
-use super::confined::{Parent, Target};
+use super::confined::{Parent, Target, process_path};
 use super::data::{Memory, Source};
 use super::owners::{Owners, Privileged};
 use super::wait::Mark;
@@ -449,11 +449,6 @@ const MOST_COPIED: usize = 0x7fff_f000;
 /// Permissions without those that change the user of a program.
 fn mode(action: &Action) -> u32 {
     action.extra & 0o1777
-}
-
-/// A path that leads to an open file itself, whatever its name is now.
-fn process_path(fd: RawFd) -> Vec<u8> {
-    format!("/proc/thread-self/fd/{fd}\0").into_bytes()
 }
 
 /// Whether it is a regular file, a directory or a link.

@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::replay::path::Spot;
@@ -129,6 +130,20 @@ impl Target {
         })
     }
 
+    /// Gives the user all permissions in each directory above it, but not in the root, which is no directory of the replay.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn permit(&self) -> io::Result<()> {
+        let folder = self.parts.as_ref().map_or(&[][..], |(folder, _)| folder.as_bytes());
+        let ends = (1..=folder.len()).filter(|end| matches!(folder.get(*end), None | Some(b'/')));
+        for above in ends.map(|end| &folder[..end]).filter(|above| above != b".") {
+            let folder = open_below(self.root, &CString::new(above)?, libc::O_PATH | libc::O_DIRECTORY, 0)?;
+            change_mode(&folder, |mode| mode | 0o700)?;
+        }
+        Ok(())
+    }
+
     /// For calls that only look: of a root, itself.
     ///
     /// # Errors
@@ -164,6 +179,26 @@ impl Parent<'_> {
     pub fn stat(&self) -> io::Result<libc::stat> {
         stat(self.fd(), self.name)
     }
+}
+
+/// A path that leads to an open file itself, whatever its name is now.
+pub fn process_path(fd: RawFd) -> Vec<u8> {
+    format!("/proc/thread-self/fd/{fd}\0").into_bytes()
+}
+
+/// Changes the permissions of a directory that is open with `O_PATH` to what `wanted` makes of them.
+///
+/// # Errors
+/// The kernel's error.
+pub fn change_mode(folder: &OwnedFd, wanted: impl Fn(u32) -> u32) -> io::Result<()> {
+    let mode = File::from(folder.try_clone()?).metadata()?.mode() & 0o7777;
+    let wanted = wanted(mode);
+    if wanted == mode {
+        return Ok(());
+    }
+    let path = process_path(folder.as_raw_fd());
+    // SAFETY: the path is terminated, and leads to the open directory.
+    check(unsafe { libc::chmod(path.as_ptr().cast(), wanted) }.into()).map(drop)
 }
 
 /// The state of a name in an open directory.

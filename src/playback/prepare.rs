@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use super::confined::{Parent, Roots, Target, check};
+use super::confined::{Parent, Roots, Target, change_mode, check};
 use super::data::{Data, Memory, Source};
 use super::manifest::{Manifest, State};
 use crate::cause::Cause;
@@ -138,7 +138,7 @@ impl Preparing<'_> {
             match &one.what {
                 What::Folder { mode } => {
                     done.folders += 1;
-                    folder(&parent, *mode).map_err(fail)?;
+                    folder(&target, &parent, *mode).map_err(fail)?;
                 }
                 What::Link { length } => {
                     done.links += 1;
@@ -278,7 +278,8 @@ fn read_in(file: &OwnedFd, ranges: &Ranges) -> io::Result<()> {
     Ok(())
 }
 
-fn folder(parent: &Parent<'_>, mode: u32) -> io::Result<()> {
+/// Makes a directory, or gives the one of an earlier run its permissions again.
+fn folder(target: &Target, parent: &Parent<'_>, mode: u32) -> io::Result<()> {
     let mode = if mode == 0 { 0o755 } else { mode | 0o700 };
     // SAFETY: the name is terminated.
     let make = || check(unsafe { libc::mkdirat(parent.fd(), parent.name.as_ptr(), mode & 0o1777) }.into());
@@ -292,7 +293,8 @@ fn folder(parent: &Parent<'_>, mode: u32) -> io::Result<()> {
         }
         Err(error) => return Err(error),
     }
-    Ok(())
+    let folder = target.open(libc::O_PATH | libc::O_DIRECTORY, 0)?;
+    change_mode(&folder, |now| now & libc::S_ISGID | mode & 0o1777)
 }
 
 /// A link that leads nowhere, with a text of this length.
@@ -369,10 +371,15 @@ fn write(fd: i32, source: &mut Source, mut from: u64, to: u64, report: &mut dyn 
 /// # Errors
 /// The kernel's error.
 pub fn remove(target: &Target) -> io::Result<bool> {
-    match target.parent() {
-        Ok(parent) => remove_at(&parent),
+    let removed = || target.parent().and_then(|parent| remove_at(&parent));
+    let removed = match removed() {
+        // A replayed call has taken the permission away from a directory above it.
+        Err(error) if error.raw_os_error() == Some(libc::EACCES) => target.permit().and_then(|()| removed()),
+        other => other,
+    };
+    match removed {
         Err(error) if is_absent(&error) => Ok(false),
-        Err(error) => Err(error),
+        other => other,
     }
 }
 
