@@ -8,6 +8,7 @@ pub const TRUNCATE: u32 = 0o1000;
 pub const APPEND: u32 = 0o2000;
 pub const DIRECT: u32 = 0o40_000;
 pub const DIRECTORY: u32 = 0o200_000;
+pub const NO_FOLLOW: u32 = 0o400_000;
 /// `O_TMPFILE` without the flag of directories, which it includes.
 pub const UNNAMED: u32 = 0o20_000_000;
 /// Those of an open file that `F_SETFL` changes (`SETFL_MASK`, include/linux/fcntl.h, without that of signals): append, not
@@ -17,14 +18,14 @@ pub const PATH: u32 = 0o10_000_000;
 /// All that open(2) knows; it ignores others, which openat2(2) refuses.
 const KNOWN: u32 = 0o37_777_703;
 /// What it knows beside [`PATH`] (`O_PATH_FLAGS`, include/linux/fcntl.h).
-const BESIDE_PATH: u32 = DIRECTORY | 0o400_000 | 0o2_000_000;
+const BESIDE_PATH: u32 = DIRECTORY | NO_FOLLOW | 0o2_000_000;
 
 /// The four flags whose numbers differ: on x86-64, and on arm64 (arch/arm64/include/uapi/asm/fcntl.h).
 const DIFFERENT: [(u32, u32); 4] = [
     (DIRECT, 0o200_000),
     (0o100_000, 0o400_000),
     (DIRECTORY, 0o40_000),
-    (0o400_000, 0o100_000),
+    (NO_FOLLOW, 0o100_000),
 ];
 
 /// Whether an architecture has the numbers of arm64.

@@ -245,8 +245,24 @@ impl<'a> Simulation<'a> {
             .or_else(|| self.loaded.whole_path(number))
     }
 
-    /// Looks a path up, as a call with this result did.
-    fn look(&mut self, path: Components, errno: i32) -> Result<Looked, Why> {
+    /// Looks up one of the two paths of a call. Which of them does not exist, if one does not, is not known.
+    fn look_at_one(&mut self, path: Components, errno: i32) -> Result<Looked, Why> {
+        if errno != errno::NO_ENTRY {
+            return self.look(path, errno, false);
+        }
+        if !self.mounts.keeps_data(&path) {
+            return Err(Why::NotAFile);
+        }
+        let walk = self.tree.walk(&path, false, false);
+        Ok(Looked {
+            path,
+            slots: walk.slots,
+            last: walk.last,
+        })
+    }
+
+    /// Looks a path up, as a call with this result did, which follows its last component if that is a link.
+    fn look(&mut self, path: Components, errno: i32, follows: bool) -> Result<Looked, Why> {
         if !self.mounts.keeps_data(&path) {
             return Err(Why::NotAFile);
         }
@@ -257,7 +273,7 @@ impl<'a> Simulation<'a> {
         let walk = self.tree.walk(&path, exists, errno != errno::NOT_DIRECTORY);
         if errno == errno::NO_ENTRY {
             match (walk.last, walk.slots.last()) {
-                (Some(slot), _) => self.tree.miss(slot),
+                (Some(slot), _) => self.tree.miss(slot, follows),
                 (None, Some(slot)) if self.surveys && self.tree.state(*slot) == State::Unseen => {
                     self.missed.insert(path.clone());
                 }
@@ -332,10 +348,10 @@ impl<'a> Simulation<'a> {
         let own = vec![format!(".iosb-open-{number}")];
         let (node, spot) = if definition.file.links == 0 && definition.file.mode & TYPE == REGULAR {
             // It has no name any more, but may have had one that another file has now.
-            let looked = self.look(own, 0)?;
+            let looked = self.look(own, 0, true)?;
             self.discovered(&looked, definition)
         } else {
-            let looked = self.look(path, 0)?;
+            let looked = self.look(path, 0, true)?;
             let (node, spot) = self.discovered(&looked, definition);
             let spot = match self.spot_at_start(node) {
                 Some(spot) => spot,
@@ -385,7 +401,7 @@ impl<'a> Simulation<'a> {
     /// Prepares what did not exist at the start under this path, since no recorded call opens it when it does exist: the one
     /// that did was not selected, or was lost. Returns the spot.
     fn start_as(&mut self, path: Components, node: NodeId) -> Result<u32, Why> {
-        let looked = self.look(path, 0)?;
+        let looked = self.look(path, 0, true)?;
         if let Some(slot) = looked.last {
             if self.tree.node(node).kind == Kind::Folder {
                 // What is in the directory itself is made by calls, which know it by its own path.
@@ -477,7 +493,8 @@ impl<'a> Simulation<'a> {
             }
             None => self.given(call, given.as_ref().ok_or(Why::UnknownPath)?, true)?,
         };
-        let looked = self.look(path, call.errno())?;
+        let follows = flags & flags::NO_FOLLOW == 0;
+        let looked = self.look(path, call.errno(), follows)?;
         let spot = self.spot(&looked.path);
         let action = &mut step.action;
         action.spot = spot;
@@ -802,7 +819,7 @@ impl<'a> Simulation<'a> {
     fn link_open(&mut self, call: &Recorded, step: &mut Step, number: FileNumber) -> Result<(), Why> {
         let given = call.second_path().cloned().ok_or(Why::UnknownPath)?;
         let path = self.given(call, &given, false)?;
-        let looked = self.look(path, call.errno())?;
+        let looked = self.look(path, call.errno(), false)?;
         step.action.spot2 = self.spot(&looked.path);
         self.made.insert(step.action.spot2);
         let node = self.node_of(number)?;
@@ -828,8 +845,13 @@ impl<'a> Simulation<'a> {
         if given.text.is_empty() && call.value >= 0 {
             return Err(Why::UnknownPath);
         }
-        let path = self.given(call, &given, what.follows(call.op, call.extra))?;
-        let looked = self.look(path, call.errno())?;
+        let follows = what.follows(call.op, call.extra);
+        let path = self.given(call, &given, follows)?;
+        let looked = if matches!(what, Does::Rename | Does::Link) {
+            self.look_at_one(path, call.errno())?
+        } else {
+            self.look(path, call.errno(), follows)?
+        };
         step.action.spot = self.spot(&looked.path);
         let is_change = matches!(
             what,
@@ -851,14 +873,14 @@ impl<'a> Simulation<'a> {
                     } else {
                         Kind::Unknown
                     };
-                    let node = self.tree.touch(slot, kind);
+                    let node = self.tree.touch_itself(slot, kind);
                     self.tree.set(slot, None);
                     if what == Does::Rmdir {
                         step.uses.push((Resource::Size(node), true));
                     }
                 }
             }
-            _ => self.found(call, step, &looked),
+            _ => self.found(call, step, &looked, follows),
         }
         if what == Does::Chdir && call.value == 0 {
             self.working.set(call.pid, call.end_ns, looked.path);
@@ -867,7 +889,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// What a call that changes no name says about the file that it found.
-    fn found(&mut self, call: &Recorded, step: &mut Step, looked: &Looked) {
+    fn found(&mut self, call: &Recorded, step: &mut Step, looked: &Looked, follows: bool) {
         let errno = call.errno();
         if errno != 0 && ![errno::NO_DATA, errno::INVALID, errno::NOT_EMPTY].contains(&errno) {
             return;
@@ -879,7 +901,11 @@ impl<'a> Simulation<'a> {
             (Does::Truncate, 0) => Kind::File,
             _ => Kind::Unknown,
         };
-        let node = self.tree.touch(slot, kind);
+        let node = if follows {
+            self.tree.touch(slot, kind)
+        } else {
+            self.tree.touch_itself(slot, kind)
+        };
         match step.action.does {
             Does::Readlink => self.tree.node_mut(node).start.length = call.value.max(0).unsigned_abs(),
             Does::Truncate => {
@@ -896,7 +922,7 @@ impl<'a> Simulation<'a> {
     fn two_paths(&mut self, call: &Recorded, step: &mut Step, from: &Looked) -> Result<(), Why> {
         let given = call.second_path().cloned().ok_or(Why::UnknownPath)?;
         let path = self.given(call, &given, false)?;
-        let to = self.look(path, call.errno())?;
+        let to = self.look_at_one(path, call.errno())?;
         step.action.spot2 = self.spot(&to.path);
         self.made.insert(step.action.spot2);
         name_uses(&mut step.uses, &to, true);
@@ -907,7 +933,7 @@ impl<'a> Simulation<'a> {
             self.name(call, Some(second), None);
             return Ok(());
         }
-        let node = self.tree.touch(first, Kind::Unknown);
+        let node = self.tree.touch_itself(first, Kind::Unknown);
         if step.action.does == Does::Link {
             self.tree.set(second, Some(node));
             return Ok(());

@@ -1012,6 +1012,37 @@ fn what_is_copied_is_needed_where_it_is_copied_to() {
     assert_eq!(seeks, [false; 5]);
 }
 
+#[test]
+fn that_one_of_two_paths_was_not_found_says_nothing_about_either() {
+    for op in [Op::Rename, Op::Link] {
+        let mut made_of = Made::default();
+        made_of.on_path(1, Op::Stat, 0, "/d/b");
+        let call = made_of.on_path(1, op, -2, "/d/a");
+        call.paths.as_mut().unwrap().second = Some(given("/d/nothing/x"));
+        made_of.open(1, "/d/a", 0, file(5, 10));
+        assert_eq!(prepared(&made_of.plan()), ["d/", "d/a 10", "d/b 0"], "{op}");
+    }
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_prepared() {
+    let mut made_of = Made::default();
+    for path in ["/d/link", "/d/appears", "/d/other"] {
+        made_of.on_path(1, Op::Stat, 0, "/d/a");
+        made_of.on_path(1, Op::Stat, -2, path);
+    }
+    made_of.on_path(1, Op::Lstat, 0, "/d/link");
+    made_of.on_path(1, Op::Readlink, 5, "/d/link");
+    made_of.on_path(1, Op::Unlink, 0, "/d/link");
+    // What a call that follows links finds later was made without a recorded call.
+    made_of.on_path(1, Op::Stat, 0, "/d/appears");
+    made_of.on_path(1, Op::Unlink, 0, "/d/appears");
+    // It does not exist at all.
+    made_of.on_path(1, Op::Lstat, -2, "/d/other");
+    made_of.on_path(1, Op::Unlink, 0, "/d/other");
+    assert_eq!(prepared(&made_of.plan()), ["d/", "d/a 0", "d/link -> 5"]);
+}
+
 /// Any call on some of few paths and files.
 fn any_call() -> impl Strategy<Value = Call> {
     let paths = [

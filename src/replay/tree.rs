@@ -130,6 +130,8 @@ pub struct Slot {
     pub name: Arc<str>,
     pub at_start: State,
     pub now: State,
+    /// Only calls that follow links did not find it: it may be a link that leads nowhere.
+    may_be_link: bool,
 }
 
 #[derive(Debug)]
@@ -211,6 +213,7 @@ impl Tree {
             name: Arc::clone(&name),
             at_start: State::Unseen,
             now: State::Unseen,
+            may_be_link: false,
         });
         self.node_mut(parent).children.insert(name, new);
         new
@@ -242,6 +245,7 @@ impl Tree {
     /// The node of a name that a call found. If no call had made it, it existed at the start; if it did not exist then,
     /// it appeared without a recorded call.
     pub fn touch(&mut self, slot: SlotId, kind: Kind) -> NodeId {
+        self.slots[slot as usize].may_be_link = false;
         let node = match self.state(slot) {
             State::Is(node) => node,
             State::Unseen => {
@@ -264,11 +268,24 @@ impl Tree {
         node
     }
 
-    /// A call did not find it.
-    pub fn miss(&mut self, slot: SlotId) {
+    /// The node of a name that a call found which does not follow it if it is a link. If only calls that do had looked, and
+    /// found nothing, it was one that leads nowhere.
+    pub fn touch_itself(&mut self, slot: SlotId, kind: Kind) -> NodeId {
+        let entry = &mut self.slots[slot as usize];
+        if !entry.may_be_link {
+            return self.touch(slot, kind);
+        }
+        (entry.now, entry.at_start) = (State::Unseen, State::Unseen);
+        self.touch(slot, Kind::Link)
+    }
+
+    /// A call did not find it. `follows`: it would have followed a link.
+    pub fn miss(&mut self, slot: SlotId, follows: bool) {
         let slot = &mut self.slots[slot as usize];
+        slot.may_be_link &= follows;
         if slot.now == State::Unseen {
             (slot.now, slot.at_start) = (State::Absent, State::Absent);
+            slot.may_be_link = follows;
         }
     }
 
@@ -292,7 +309,7 @@ impl Tree {
             entry.at_start = State::Absent;
         }
         let before = entry.now;
-        entry.now = State::Absent;
+        (entry.now, entry.may_be_link) = (State::Absent, false);
         if let State::Is(before) = before
             && self.node(before).slot == Some(slot)
         {
@@ -472,7 +489,7 @@ mod tests {
         assert_eq!((walk.slots.len(), walk.last), (1, None));
         assert!(at_start(&tree).is_empty());
         let seen = at(&mut tree, "/a/x");
-        tree.miss(seen);
+        tree.miss(seen, false);
         assert_eq!(tree.state(seen), State::Absent);
         assert_eq!(at_start(&tree), ["/a"]);
     }
