@@ -891,6 +891,9 @@ impl<'a> Simulation<'a> {
     /// What a call that changes no name says about the file that it found.
     fn found(&mut self, call: &Recorded, step: &mut Step, looked: &Looked, follows: bool) {
         let errno = call.errno();
+        if step.action.does == Does::Truncate {
+            step.action.offset = call.extra;
+        }
         if errno != 0 && ![errno::NO_DATA, errno::INVALID, errno::NOT_EMPTY].contains(&errno) {
             return;
         }
@@ -908,8 +911,7 @@ impl<'a> Simulation<'a> {
         };
         match step.action.does {
             Does::Readlink => self.tree.node_mut(node).start.length = call.value.max(0).unsigned_abs(),
-            Does::Truncate => {
-                step.action.offset = call.extra;
+            Does::Truncate if errno == 0 => {
                 let node_of = self.tree.node_mut(node);
                 (node_of.size, node_of.is_changed) = (call.extra, true);
                 node_of.kept = node_of.kept.min(call.extra);

@@ -1043,6 +1043,22 @@ fn a_link_that_leads_nowhere_is_prepared() {
     assert_eq!(prepared(&made_of.plan()), ["d/", "d/a 0", "d/link -> 5"]);
 }
 
+#[test]
+fn a_truncate_that_failed_has_its_length_and_changes_no_size() {
+    for value in [-13, -22] {
+        let mut made_of = Made::default();
+        made_of.open(1, "/a", 0, file(5, 8192));
+        made_of.on_path(1, Op::Truncate, value, "/a").extra = 4096;
+        made_of.at(1, Op::Pwrite64, 5, 4096, 4096);
+        let plan = made_of.plan();
+        assert_eq!(plan.actions[0][1].offset, 4096);
+        let What::File { data, .. } = &plan.prepared[0].what else {
+            panic!()
+        };
+        assert_eq!(data.iter().collect::<Vec<_>>(), [(4096, 8192)]);
+    }
+}
+
 /// Any call on some of few paths and files.
 fn any_call() -> impl Strategy<Value = Call> {
     let paths = [
