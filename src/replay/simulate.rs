@@ -496,6 +496,10 @@ impl<'a> Simulation<'a> {
         let follows = flags & flags::NO_FOLLOW == 0;
         let looked = self.look(path, call.errno(), follows)?;
         let spot = self.spot(&looked.path);
+        let flags = match looked.last {
+            Some(slot) if call.op == Op::Openat2 => flags | making_flags(call, flags, self.tree.state(slot)),
+            _ => flags,
+        };
         let action = &mut step.action;
         action.spot = spot;
         action.extra = flags;
@@ -1075,6 +1079,17 @@ fn what(node: &mut super::tree::Node) -> What {
                 cached: within(&mut start.cached),
             }
         }
+    }
+}
+
+/// Of openat2, whose flags are in memory of the program: those to make a file that an open file does not keep, as far as the
+/// result shows them.
+fn making_flags(call: &Recorded, flags: u32, state: State) -> u32 {
+    let makes_none = flags::PATH | flags::DIRECTORY | flags::UNNAMED;
+    match call.errno() {
+        0 if state == State::Absent && flags & makes_none == 0 => flags::CREATE,
+        errno::EXISTS => flags::CREATE | flags::EXCLUSIVE,
+        _ => 0,
     }
 }
 

@@ -1059,6 +1059,22 @@ fn a_truncate_that_failed_has_its_length_and_changes_no_size() {
     }
 }
 
+#[test]
+fn openat2_makes_what_did_not_exist() {
+    let mut made_of = Made::default();
+    made_of.on_path(1, Op::Mkdir, 0, "/d").extra = 0o755;
+    for value in [3, -17, 3, -2] {
+        // Its flags are in memory of the program; the open file has those that it keeps.
+        made_of.define("/d/f", OpenFile { flags: 1, ..file(5, 0) });
+        let call = made_of.on_path(1, Op::Openat2, value, "/d/f");
+        call.files[0] = if value < 0 { 0 } else { 5 };
+    }
+    let plan = made_of.plan();
+    let flags: Vec<u32> = plan.actions[0].iter().skip(1).map(|action| action.extra).collect();
+    assert_eq!(flags, [flags::CREATE | 1, flags::CREATE | flags::EXCLUSIVE, 1, 0]);
+    assert!(prepared(&plan).is_empty() && made(&plan).contains(&"d/f"));
+}
+
 /// Any call on some of few paths and files.
 fn any_call() -> impl Strategy<Value = Call> {
     let paths = [
