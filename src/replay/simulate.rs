@@ -1021,11 +1021,12 @@ impl<'a> Simulation<'a> {
         }
         for (path, first) in links {
             if let Some(first) = first.and_then(|slot| self.tree.path_at_start(slot)) {
+                let is_elsewhere = self.roots.spot(&path).root != self.roots.spot(&first).root;
                 let (spot, same) = (self.spot(&path), self.spot(&first));
-                prepared.push(Prepared {
-                    spot,
-                    what: What::Same { spot: same },
-                });
+                // Two directories may be on two disks, and no file is on both.
+                let file = prepared.iter().find(|one| is_elsewhere && one.spot == same);
+                let what = file.map_or(What::Same { spot: same }, |file| file.what.clone());
+                prepared.push(Prepared { spot, what });
             }
         }
         prepared
@@ -1052,6 +1053,22 @@ impl Simulation<'_> {
             };
             let root = path.map_or(0, |path| self.roots.spot(&path).root as usize);
             if let Some(sum) = needed.get_mut(root) {
+                *sum = sum.saturating_add(node.needed());
+            }
+        }
+        // Names of them in the directories of other roots are files of their own.
+        for slot in 0..self.tree.slots.len() as SlotId {
+            let State::Is(node) = self.tree.at_start(slot) else {
+                continue;
+            };
+            let node = self.tree.node(node);
+            let Some(first) = node.first.filter(|first| *first != slot) else {
+                continue;
+            };
+            let root = |slot| Some(self.roots.spot(&self.tree.path_at_start(slot)?).root as usize);
+            if let Some(root) = root(slot).filter(|it| Some(*it) != root(first))
+                && let Some(sum) = needed.get_mut(root)
+            {
                 *sum = sum.saturating_add(node.needed());
             }
         }

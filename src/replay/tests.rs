@@ -1075,6 +1075,26 @@ fn openat2_makes_what_did_not_exist() {
     assert!(prepared(&plan).is_empty() && made(&plan).contains(&"d/f"));
 }
 
+#[test]
+fn a_file_with_names_in_two_mapped_directories_is_two_files() {
+    let mut made_of = Made::default();
+    for (number, path) in [(5, "/a/x"), (6, "/a/y"), (7, "/b/x")] {
+        let file = OpenFile {
+            number,
+            links: 3,
+            ..file(5, 4096)
+        };
+        made_of.open(1, path, 0, file);
+    }
+    let roots = Roots::new(vec![canonical("/b").unwrap()]);
+    let loaded = made_of.loaded(Selection::default());
+    let plan = made_of
+        .plan_of(loaded, &Meta::default(), &roots, 2, Order::Files)
+        .unwrap();
+    assert_eq!(prepared(&plan), ["a/", "a/x 4096", "a/y = a/x", "x 4096"]);
+    assert_eq!(plan.needed, [4096; 2]);
+}
+
 /// Any call on some of few paths and files.
 fn any_call() -> impl Strategy<Value = Call> {
     let paths = [
