@@ -36,6 +36,9 @@ const SET_FLAGS: u64 = 4;
 const REMOVE_DIRECTORY: u64 = 0x200;
 const EXCHANGE: u64 = 2;
 const KEEP_SIZE: u64 = 1;
+/// `X_OK` of access(2), and the mode of a file of which only that it may be executed is known.
+const EXECUTE: u64 = 1;
+const EXECUTABLE: u32 = 0o755;
 /// `RWF_APPEND` (include/uapi/linux/fs.h).
 const APPEND: u64 = 0x10;
 const BLOCK: u64 = 4096;
@@ -914,6 +917,12 @@ impl<'a> Simulation<'a> {
             self.tree.touch_itself(slot, kind)
         };
         match step.action.does {
+            Does::Access if errno == 0 && call.extra & EXECUTE != 0 => {
+                let start = &mut self.tree.node_mut(node).start;
+                if !start.is_defined {
+                    start.mode = EXECUTABLE;
+                }
+            }
             Does::Readlink => self.tree.node_mut(node).start.length = call.value.max(0).unsigned_abs(),
             Does::Truncate if errno == 0 => {
                 let node_of = self.tree.node_mut(node);

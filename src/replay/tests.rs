@@ -1095,6 +1095,22 @@ fn a_file_with_names_in_two_mapped_directories_is_two_files() {
     assert_eq!(plan.needed, [4096; 2]);
 }
 
+#[test]
+fn what_may_be_executed_is_prepared_so() {
+    let mut made_of = Made::default();
+    made_of.on_path(1, Op::Access, 0, "/a").extra = 1;
+    made_of.on_path(1, Op::Access, -13, "/b").extra = 1;
+    made_of.on_path(1, Op::Access, 0, "/b").extra = 4;
+    made_of.open(1, "/c", 0, file(5, 0));
+    made_of.on_path(1, Op::Access, 0, "/c").extra = 1;
+    let plan = made_of.plan();
+    let modes = plan.prepared.iter().filter_map(|one| match one.what {
+        What::File { mode, .. } => Some(mode),
+        _ => None,
+    });
+    assert_eq!(modes.collect::<Vec<_>>(), [0o755, 0, 0o640]);
+}
+
 /// Any call on some of few paths and files.
 fn any_call() -> impl Strategy<Value = Call> {
     let paths = [
