@@ -210,7 +210,11 @@ impl<'a> Simulation<'a> {
         }
         for _ in 0..MOST_LINKS {
             let longest = path.len().saturating_sub(usize::from(!all));
-            let found = (1..=longest).find_map(|length| Some((length, self.loaded.links.get(&path[..length])?)));
+            let found = (1..=longest).find_map(|length| {
+                let target = self.loaded.links.get(&path[..length])?;
+                // A call may have made a directory since, under the name of the link.
+                (!self.tree.is_folder(&path[..length])).then_some((length, target))
+            });
             let Some((length, target)) = found else { break };
             path = target.iter().chain(&path[length..]).cloned().collect();
         }

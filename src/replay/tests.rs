@@ -1111,6 +1111,23 @@ fn what_may_be_executed_is_prepared_so() {
     assert_eq!(modes.collect::<Vec<_>>(), [0o755, 0, 0o640]);
 }
 
+#[test]
+fn a_directory_that_replaces_a_link_is_none() {
+    let mut made_of = Made::default();
+    made_of.open(1, "/v2/x", 0, file(5, 10));
+    made_of.records.calls.last_mut().unwrap().paths.as_mut().unwrap().first = Some(given("/cur/x"));
+    made_of.on_path(1, Op::Stat, 0, "/cur/z");
+    made_of.on_path(1, Op::Unlink, 0, "/cur");
+    made_of.on_path(1, Op::Mkdir, 0, "/cur").extra = 0o755;
+    let rename = made_of.on_path(1, Op::Rename, 0, "/cur/x");
+    rename.paths.as_mut().unwrap().second = Some(given("/cur/y"));
+    let plan = made_of.plan();
+    let paths = plan.actions[0]
+        .iter()
+        .map(|action| plan.spots[action.spot as usize].inside.as_str());
+    assert_eq!(paths.collect::<Vec<_>>(), ["v2/x", "v2/z", "cur", "cur", "cur/x"]);
+}
+
 /// Any call on some of few paths and files.
 fn any_call() -> impl Strategy<Value = Call> {
     let paths = [

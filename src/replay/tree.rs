@@ -186,6 +186,19 @@ impl Tree {
         walk
     }
 
+    /// Whether a path is known to lead to a directory now.
+    #[must_use]
+    pub fn is_folder(&self, path: &[String]) -> bool {
+        let found = path.iter().try_fold(ROOT, |folder, name| {
+            let slot = self.node(folder).children.get(name.as_str())?;
+            match self.state(*slot) {
+                State::Is(node) => Some(node),
+                State::Unseen | State::Absent => None,
+            }
+        });
+        found.is_some_and(|node| self.node(node).kind == Kind::Folder)
+    }
+
     /// Takes a directory, and those above it, to have existed at the start, as far as it is not known that one did not.
     pub fn assume(&mut self, path: &[String], is_missing: impl Fn(&[String]) -> bool) {
         let mut folder = ROOT;
