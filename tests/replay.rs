@@ -320,6 +320,20 @@ fn directories_whose_permissions_a_replay_took_away_are_restored_and_removed() {
 }
 
 #[test]
+fn a_mapped_directory_that_no_path_is_below_is_named() {
+    let scene = Scene::new("maps");
+    scene.write(usual().records);
+    fs::create_dir(scene.path("other")).unwrap();
+    chown(scene.path("other"), Some(NOBODY), Some(NOBODY)).unwrap();
+    let unused = |old: &str| {
+        let (status, _, err) = scene.replay(&["--prepare", "--map", &format!("{old}=other")]);
+        assert_eq!(status, Some(0), "{err}");
+        err.contains(&format!("no path of the recording is below '{old}'"))
+    };
+    assert_eq!(["/srv/db", "/srv/dbs"].map(unused), [false, true]);
+}
+
+#[test]
 fn what_cannot_be_done_is_refused_before_anything_is_written() {
     let scene = Scene::new("refused");
     let mut made = usual();

@@ -202,6 +202,9 @@ impl Job<'_> {
             )));
         }
         say_damage(recording);
+        if !wanted.quiet {
+            say_unused_maps(&plan, wanted);
+        }
         // As the user of the replay, they cannot be read.
         let calls = calls()?;
         become_user(self.user, wanted.selection.owners)?;
@@ -576,6 +579,17 @@ fn check_room(plan: &Plan, before: &Manifest, roots: &Roots, wanted: &Replay) ->
         decimal_bytes(needed),
         decimal_bytes(free)
     )))
+}
+
+/// A directory that no path is below may be misspelt, and the replay would use another disk than was meant.
+fn say_unused_maps(plan: &Plan, wanted: &Replay) {
+    let used: BTreeSet<u32> = plan.spots.iter().map(|spot| spot.root).collect();
+    for ((old, new), root) in wanted.maps.iter().zip(1..) {
+        if !used.contains(&root) {
+            let new = new.display();
+            say!("--map {old}={new}: no path of the recording is below '{old}', so nothing is made below '{new}'");
+        }
+    }
 }
 
 fn say_plan(plan: &Plan, from: &Path, meta: &Meta) {
