@@ -629,12 +629,7 @@ fn rows_of_both(before: &Run, after: &Run, old: &Group, new: &Group) -> Vec<Row>
         }));
     }
     let mut times = vec![("avg", [old, new].map(|group| Some(group.mean(group.total_ns))))];
-    let new_ones = new
-        .rows
-        .iter()
-        .filter(|(row, _)| !old.rows.iter().any(|(known, _)| known == row));
-    let names = old.rows.iter().chain(new_ones).map(|(name, _)| name.as_str());
-    for name in names {
+    for name in names_of_both(&old.rows, &new.rows) {
         let of = |run: &Run, group: &Group| run.in_row(group, name).map(|ns| group.mean(ns));
         let both = [of(before, old), of(after, new)];
         if both.iter().flatten().any(|(mean, _)| *mean > 0.0) {
@@ -655,13 +650,21 @@ fn rows_of_both(before: &Run, after: &Run, old: &Group, new: &Group) -> Vec<Row>
     rows.extend(times.next());
     rows.extend(quantiles.map(|(name, old, new)| quantile_row(name, old, new, time([old.0, new.0]))));
     rows.extend(times);
-    for (class, _) in &old.classes {
+    for class in names_of_both(&old.classes, &new.classes) {
         let both = [old, new].map(|group| group.share(class));
         if both.iter().flatten().any(|(share, _)| *share > 0.0) {
             rows.push(row(class, both, |share| format!("{} %", tenths(share, 1))));
         }
     }
     rows
+}
+
+/// The names in either list, those of the old one first: the compact form has no classes without calls.
+fn names_of_both<'a>(old: &'a [(String, u64)], new: &'a [(String, u64)]) -> impl Iterator<Item = &'a str> {
+    let new_ones = new
+        .iter()
+        .filter(|(name, _)| !old.iter().any(|(known, _)| known == name));
+    old.iter().chain(new_ones).map(|(name, _)| name.as_str())
 }
 
 /// A number in the unit of its row, or in its own (`other`) if it would become 0.
@@ -923,6 +926,18 @@ mod tests {
         );
         assert!(words(&text, "waited for own").contains(&"+400.0"), "{text}");
         assert!(!text.contains("direct"), "{text}");
+        // The compact form leaves out what had no calls.
+        let only_cached = Group {
+            classes: vec![("from cache".into(), 9000)],
+            ..group(9000, 1000, 500)
+        };
+        for (before, after, row) in [
+            (&only_cached, &of(5000, 5000), ["0.0", "%", "50.0", "%"]),
+            (&of(5000, 5000), &only_cached, ["50.0", "%", "0.0", "%"]),
+        ] {
+            let text = compared(&run(before.clone()), &run(after.clone()));
+            assert_eq!(words(&text, "waited for own")[3..7], row, "{text}");
+        }
         let text = compared(&run(of(9, 1)), &run(of(5, 5)));
         assert!(words(&text, "from cache").ends_with(&["within", "noise"]), "{text}");
     }
