@@ -370,3 +370,7 @@ fn what_cannot_be_answered_is_one_line() {
     let (status, out, _) = recorded.run("report", &["--access", "-p", "812"]);
     assert!(status == Some(0) && !out.contains("/srv/random"), "{out}");
 }
+        (&["--access", "--html", "x.html"], 2, "cannot be used with"),
+        (&["--seeks", "--svg", "x.svg"], 2, "cannot be used with"),
+        (&["--limit", "read=1ms", "--html", "x.html"], 2, "cannot be used with"),
+        (&["--limit", "read=1ms", "-m"], 2, "cannot be used with"),
