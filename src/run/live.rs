@@ -106,7 +106,7 @@ impl LiveView {
                 &description::disks(),
             ),
             names: names(&description::disks()),
-            fold: Fold::default(),
+            fold: Fold::begin(start.at_ns),
             from_ns: start.at_ns,
         });
         let kept = match facts.has_records {
@@ -157,7 +157,7 @@ impl LiveView {
             }
         }
         let moment = self.records.as_mut().map(|recorded| {
-            let fold = std::mem::take(&mut recorded.fold);
+            let fold = std::mem::replace(&mut recorded.fold, Fold::begin(at_ns));
             let span = (std::mem::replace(&mut recorded.from_ns, at_ns), at_ns);
             fold.finish(span, &recorded.names, &recorded.rules)
         });

@@ -61,9 +61,13 @@ impl Answers {
         }
     }
 
-    /// Sets the recorded time, in nanoseconds of the programs' clock. Without it, it is that of the records.
+    /// Sets the recorded time, in nanoseconds of the programs' clock, before the first record. Without it, it is that of
+    /// the records.
     pub fn set_span(&mut self, from_ns: u64, to_ns: u64) {
         self.span = Some((from_ns, to_ns));
+        if let Some(usage) = &mut self.usage {
+            usage.set_span(from_ns, to_ns);
+        }
     }
 
     /// Folds the next records.
@@ -97,7 +101,7 @@ impl Answers {
             usage,
             top,
         } = self;
-        let used = usage.map(|usage| usage.finish(span, &names)).unwrap_or_default();
+        let used = usage.map(|usage| usage.finish(&names)).unwrap_or_default();
         let end_ns = span.map(|(_, to_ns)| to_ns);
         let mut kinds = Vec::new();
         if access.is_some() {

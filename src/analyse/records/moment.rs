@@ -124,6 +124,17 @@ fn bytes(call: &Call, rules: &Rules) -> [u64; 2] {
 }
 
 impl Fold {
+    /// Of a second that begins at this moment of the programs' clock.
+    #[must_use]
+    pub fn begin(from_ns: u64) -> Self {
+        let mut usage = Usage::default();
+        usage.set_span(from_ns, u64::MAX);
+        Self {
+            usage,
+            ..Self::default()
+        }
+    }
+
     /// Adds records, whose definitions `names` knows.
     pub fn take(&mut self, records: &Records, names: &Names, rules: &Rules) {
         self.limits.resize(rules.limits.len(), [0, 0]);
@@ -210,7 +221,9 @@ impl Fold {
         self.keep_slowest();
         self.slow.sort_by_key(|call| call.end_ns);
         let slow = std::mem::take(&mut self.slow);
-        let usage = std::mem::take(&mut self.usage).finish(Some(span), names);
+        let mut usage = std::mem::take(&mut self.usage);
+        usage.set_span(span.0, span.1);
+        let usage = usage.finish(names);
         let bytes = std::mem::take(&mut self.bytes);
         let disks = usage.into_iter().map(|usage| {
             let [read, written] = bytes

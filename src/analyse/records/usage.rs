@@ -12,6 +12,8 @@ use crate::model::report::records::DiskUsage;
 pub struct Usage {
     order: InOrder<Change>,
     disks: BTreeMap<[u32; 2], Disk>,
+    /// The recorded time; `None`: that of the records.
+    span: Option<(u64, u64)>,
     /// The first and the last moment of all records; `None`: there were none.
     seen: Option<(u64, u64)>,
 }
@@ -33,6 +35,12 @@ struct Disk {
 }
 
 impl Usage {
+    /// Sets the recorded time: what a request was at the device before and afterwards is not counted. The begin is to be
+    /// known before the first record, the end at the last.
+    pub const fn set_span(&mut self, from_ns: u64, to_ns: u64) {
+        self.span = Some((from_ns, to_ns));
+    }
+
     /// Folds the next records.
     pub fn take(&mut self, records: &Records, names: &Names) {
         for call in &records.calls {
@@ -48,13 +56,16 @@ impl Usage {
                 let disk = request.disk;
                 let ready = self.order.push(at_ns, Change { disk, is_issue });
                 if let Some((at_ns, change)) = ready {
-                    self.disks
-                        .entry(change.disk)
-                        .or_default()
-                        .change(at_ns, change.is_issue);
+                    self.apply(at_ns, &change);
                 }
             }
         }
+    }
+
+    fn apply(&mut self, at_ns: u64, change: &Change) {
+        let (from_ns, to_ns) = self.span.unwrap_or((0, u64::MAX));
+        let disk = self.disks.entry(change.disk).or_default();
+        disk.change(at_ns.max(from_ns).min(to_ns), change.is_issue);
     }
 
     fn see(&mut self, from_ns: u64, to_ns: u64) {
@@ -62,16 +73,13 @@ impl Usage {
         self.seen = Some((first.min(from_ns), last.max(to_ns)));
     }
 
-    /// The use of each disk. `span`: the recorded time; `None`: that of the records.
+    /// The use of each disk.
     #[must_use]
-    pub fn finish(mut self, span: Option<(u64, u64)>, names: &Names) -> Vec<DiskUsage> {
+    pub fn finish(mut self, names: &Names) -> Vec<DiskUsage> {
         while let Some((at_ns, change)) = self.order.pop() {
-            self.disks
-                .entry(change.disk)
-                .or_default()
-                .change(at_ns, change.is_issue);
+            self.apply(at_ns, &change);
         }
-        let (from_ns, to_ns) = span.or(self.seen).unwrap_or_default();
+        let (from_ns, to_ns) = self.span.or(self.seen).unwrap_or_default();
         let disks = self.disks.into_iter().map(|(numbers, disk)| DiskUsage {
             disk: names.disk(numbers),
             requests: disk.requests,
@@ -117,8 +125,11 @@ mod tests {
             calls: vec![call(Op::Read, 0, 0, 1)],
             ..Records::default()
         };
+        if let Some((from_ns, to_ns)) = span {
+            usage.set_span(from_ns, to_ns);
+        }
         usage.take(&records, &Names::default());
-        usage.finish(span, &Names::default())
+        usage.finish(&Names::default())
     }
 
     fn at_device(from: u64, to: u64) -> Request {
@@ -150,6 +161,15 @@ mod tests {
         assert_eq!((first.requests, first.span_ns, all[1].busy_ns), (4, 200, 50));
         assert_eq!(usage(vec![at_device(30, 50)], None)[0].span_ns, 50);
         assert!(usage(vec![], None).is_empty());
+    }
+
+    #[test]
+    fn a_request_is_busy_only_inside_the_span() {
+        let requests = vec![at_device(10, 120), at_device(20, 130), at_device(190, 250)];
+        let all = usage(requests, Some((100, 200)));
+        let disk = &all[0];
+        assert_eq!((disk.busy_ns, disk.device_ns, disk.span_ns), (40, 60, 100));
+        assert_eq!((disk.requests, disk.max_depth), (3, 2));
     }
 
     #[test]

@@ -202,7 +202,7 @@ impl Seconds<'_> {
 
     fn moment(&self, span: (u64, u64)) -> Moment {
         let mut names = names(&self.recording.meta().disks);
-        let mut fold = Fold::default();
+        let mut fold = Fold::begin(span.0);
         for records in self.recording.batches(Some(span.0), Some(span.1)) {
             names.learn(&records);
             fold.take(&records, &names, &self.rules);
