@@ -321,6 +321,26 @@ fn a_broken_limit_is_status_3_and_says_who_waited() {
 }
 
 #[test]
+fn a_call_that_hangs_breaks_its_limit_in_the_last_part() {
+    let recorded = Recorded::new("hung", synthetic::batches());
+    let hung = ["--limit", "read=150ms", "-p", "812"];
+    let run = |part: &[&str]| recorded.run("report", &[&hung, part].concat());
+    // It began at the start.
+    let (status, text, err) = run(&["--from", "+100ms"]);
+    assert_eq!(status, Some(3), "{text}{err}");
+    assert!(text.contains("under way"), "{text}");
+    assert_eq!(run(&["--to", "+190ms"]).0, Some(0));
+    let count = |part: &[&str]| {
+        let (_, out, _) = recorded.run("report", &[&["--events=json"], part].concat());
+        let calls = out
+            .lines()
+            .filter(|line| line.starts_with("{\"call\":") && line.contains("\"tid\":813"));
+        calls.count()
+    };
+    assert_eq!([count(&["--to", "+100ms"]), count(&["--from", "+100ms"])], [0, 1]);
+}
+
+#[test]
 fn seeks_are_those_between_the_recorded_requests() {
     let recorded = Recorded::new("seeks", synthetic::batches());
     let mut requests = Vec::new();
@@ -354,6 +374,10 @@ fn what_cannot_be_answered_is_one_line() {
         (&["--limit", "reed=1ms"], 2, "no family, call, queue or device"),
         (&["--limit", "read=0"], 2, "not a time above 0"),
         (&["--access", "--lost"], 2, "cannot be used with"),
+        (&["--access", "--html", "x.html"], 2, "cannot be used with"),
+        (&["--seeks", "--svg", "x.svg"], 2, "cannot be used with"),
+        (&["--limit", "read=1ms", "--html", "x.html"], 2, "cannot be used with"),
+        (&["--limit", "read=1ms", "-m"], 2, "cannot be used with"),
         (&["--access", "--by", "file"], 2, "--by goes with --seeks"),
         (&["--seeks", "--by", "cgroup"], 2, "not by cgroup"),
         (&["--seeks", "-p", "1"], 2, "select a disk with -d"),
@@ -370,7 +394,3 @@ fn what_cannot_be_answered_is_one_line() {
     let (status, out, _) = recorded.run("report", &["--access", "-p", "812"]);
     assert!(status == Some(0) && !out.contains("/srv/random"), "{out}");
 }
-        (&["--access", "--html", "x.html"], 2, "cannot be used with"),
-        (&["--seeks", "--svg", "x.svg"], 2, "cannot be used with"),
-        (&["--limit", "read=1ms", "--html", "x.html"], 2, "cannot be used with"),
-        (&["--limit", "read=1ms", "-m"], 2, "cannot be used with"),

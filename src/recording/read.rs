@@ -10,7 +10,7 @@ use crate::number::thousands;
 
 use super::column::rows;
 use super::file::{Stop, TableFile};
-use super::table::{Context, Table, Wait};
+use super::table::{Bounds, Context, Table, Wait};
 use super::{Damages, Recording, SEGMENT, SegmentFolder, open_file};
 
 /// A table that is not read, because what a reader makes of the records does not need it.
@@ -25,7 +25,7 @@ pub enum Unneeded {
 /// See [`Recording::batches`].
 pub struct Batches {
     recording: Recording,
-    span: (u64, u64),
+    part: Bounds,
     /// Index of the next segment.
     next: usize,
     tables: Vec<Box<dyn Cursor>>,
@@ -38,9 +38,11 @@ pub struct Batches {
 
 impl Batches {
     pub(super) fn of(recording: &Recording, from_ns: u64, to_ns: u64) -> Self {
+        // The end of a recording that was cut is after all that it has.
+        let end_ns = recording.end.as_ref().map_or(u64::MAX, |end| end.to_ns);
         Self {
             recording: recording.clone(),
-            span: (from_ns, to_ns),
+            part: Bounds::new(from_ns, to_ns, end_ns),
             next: 0,
             tables: Vec::new(),
             only_definitions: false,
@@ -81,11 +83,11 @@ impl Batches {
     fn open_next(&mut self) -> bool {
         while let Some(segment) = self.recording.segments.get(self.next) {
             self.next += 1;
-            let (from, to) = self.span;
+            let Bounds { from_ns, to_ns, .. } = self.part;
             let is_outside = segment
                 .summary
                 .as_ref()
-                .is_some_and(|known| known.to_ns < from || known.from_ns >= to);
+                .is_some_and(|known| known.to_ns < from_ns || known.from_ns >= to_ns);
             if !is_outside {
                 let open = Open {
                     recording: &self.recording,
@@ -112,7 +114,7 @@ impl Batches {
         let keys = self.tables.iter_mut().map(|table| table.key());
         let first = keys.enumerate().filter_map(|(index, key)| Some((key?, index))).min();
         let table = self.tables.get_mut(first?.1)?;
-        table.take(into, self.span);
+        table.take(into, self.part);
         Some(table.is_definition())
     }
 }
@@ -338,8 +340,8 @@ fn checked(mut file: File, known: &SegmentFile) -> Result<File, String> {
 trait Cursor: Send {
     /// The time by which its next batch is ordered; `None`: there is no more.
     fn key(&mut self) -> Option<u64>;
-    /// Appends the rows of the next batch that are in the span.
-    fn take(&mut self, into: &mut Records, span: (u64, u64));
+    /// Appends the rows of the next batch that are in the part.
+    fn take(&mut self, into: &mut Records, part: Bounds);
     fn is_definition(&self) -> bool;
 }
 
@@ -358,10 +360,9 @@ fn key<R: Table>(batch: &[Option<R>], is_definition: bool) -> u64 {
     time.unwrap_or(0)
 }
 
-/// Appends those rows of a batch that are known and in the span: in the memory of the batch if there are no others.
-fn append<R: Table>(into: &mut Vec<R>, batch: Vec<Option<R>>, span: (u64, u64)) {
-    let is_in_span = |row: &R| (span.0..span.1).contains(&row.at_ns());
-    let rows = batch.into_iter().filter_map(|row| row.filter(is_in_span));
+/// Appends those rows of a batch that are known and in the part: in the memory of the batch if there are no others.
+fn append<R: Table>(into: &mut Vec<R>, batch: Vec<Option<R>>, part: Bounds) {
+    let rows = batch.into_iter().filter_map(|row| row.filter(|row| row.is_in(part)));
     if into.is_empty() {
         *into = rows.collect();
     } else {
@@ -377,10 +378,11 @@ impl<R: Table> Cursor for Plain<R> {
         Some(key(self.batch.as_ref()?, self.is_definition))
     }
 
-    fn take(&mut self, into: &mut Records, span: (u64, u64)) {
+    fn take(&mut self, into: &mut Records, part: Bounds) {
         // A definition holds from its moment on.
-        let span = if self.is_definition { (0, span.1) } else { span };
-        append((self.list)(into), self.batch.take().unwrap_or_default(), span);
+        let from_ns = if self.is_definition { 0 } else { part.from_ns };
+        let part = Bounds { from_ns, ..part };
+        append((self.list)(into), self.batch.take().unwrap_or_default(), part);
     }
 
     fn is_definition(&self) -> bool {
@@ -461,8 +463,8 @@ impl Cursor for Calls {
         Some(key(self.batch.as_ref()?, false))
     }
 
-    fn take(&mut self, into: &mut Records, span: (u64, u64)) {
-        append(&mut into.calls, self.batch.take().unwrap_or_default(), span);
+    fn take(&mut self, into: &mut Records, part: Bounds) {
+        append(&mut into.calls, self.batch.take().unwrap_or_default(), part);
     }
 
     fn is_definition(&self) -> bool {

@@ -163,6 +163,37 @@ pub trait Table: Clone + Default + Send + 'static {
     const COLUMNS: &'static [Column<Self>];
     /// When it arrived, by the programs' clock: the time by which batches of different tables are ordered.
     fn at_ns(&self) -> u64;
+
+    /// Whether it belongs to a part of the recording.
+    fn is_in(&self, part: Bounds) -> bool {
+        part.has(self.at_ns())
+    }
+}
+
+/// A part of a recording, by the programs' clock.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    pub from_ns: u64,
+    /// Not included.
+    pub to_ns: u64,
+    /// The last moment of the recording is in it.
+    pub has_end: bool,
+}
+
+impl Bounds {
+    /// `end_ns`: the end of the recording.
+    pub fn new(from_ns: u64, to_ns: u64, end_ns: u64) -> Self {
+        let last_ns = end_ns.saturating_sub(1);
+        Self {
+            from_ns,
+            to_ns,
+            has_end: (from_ns..to_ns).contains(&last_ns),
+        }
+    }
+
+    fn has(self, at_ns: u64) -> bool {
+        (self.from_ns..self.to_ns).contains(&at_ns)
+    }
 }
 
 /// The Arrow schema of a table.
@@ -295,6 +326,11 @@ impl Table for Call {
 
     fn at_ns(&self) -> u64 {
         self.end_ns.unwrap_or(self.begin_ns)
+    }
+
+    /// A call without an end lasted until the end of the recording, however early it began.
+    fn is_in(&self, part: Bounds) -> bool {
+        self.end_ns.map_or(part.has_end, |end_ns| part.has(end_ns))
     }
 }
 

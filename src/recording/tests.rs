@@ -517,6 +517,33 @@ fn a_segment_that_is_missing_or_of_another_recording_is_said_with_its_span() {
     assert_eq!(said(&fewer), (8, vec![("end.json".to_owned(), what, None)]));
 }
 
+#[test]
+fn a_call_without_an_end_is_in_the_part_with_the_end_of_the_recording() {
+    let scratch = Scratch::new();
+    small(&scratch.recording());
+    let recording = Recording::open(&scratch.recording()).unwrap();
+    let open = |from: u64, to: u64| {
+        let batches = recording.batches(Some(START + from), Some(START + to));
+        let calls = batches.flat_map(|records| records.calls);
+        calls.filter(|call| call.end_ns.is_none()).count()
+    };
+    assert_eq!(
+        [open(0, SECOND), open(SECOND, 2 * SECOND), open(2 * SECOND, 3 * SECOND)],
+        [0, 1, 0]
+    );
+    assert_eq!([open(0, 2 * SECOND - 1), open(2 * SECOND - 1, 3 * SECOND)], [0, 1]);
+    // The end of a recording that was cut is not known.
+    fs::remove_file(scratch.recording().join("end.json")).unwrap();
+    let recording = Recording::open(&scratch.recording()).unwrap();
+    let calls = |to| {
+        recording
+            .batches(Some(START + SECOND), to)
+            .map(|records| records.calls.len())
+            .sum::<usize>()
+    };
+    assert_eq!([calls(None), calls(Some(START + 2 * SECOND))], [1, 0]);
+}
+
 /// Many calls: several batches, with their waits.
 #[test]
 fn batches_are_joined_with_their_waits() {
