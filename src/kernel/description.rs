@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use super::disk::has_requests;
 use crate::model::recording::{Disk, Mount, Partition};
 use crate::sys::text_of;
 
@@ -60,6 +61,7 @@ fn disk(name: &str) -> Option<Disk> {
         scheduler: current(&scheduler).to_owned(),
         model: line(format!("{folder}/device/model")).unwrap_or_default(),
         is_rotational: line(format!("{folder}/queue/rotational")).as_deref() == Some("1"),
+        has_requests: Some(has_requests(Path::new(&folder))),
         partitions: partitions.collect(),
     })
 }

@@ -44,7 +44,7 @@ pub fn with_requests() -> Vec<(String, bool)> {
 }
 
 /// Whether a disk, given by its directory in sysfs, has hardware queues for requests.
-fn has_requests(directory: &Path) -> bool {
+pub(super) fn has_requests(directory: &Path) -> bool {
     directory.join("mq").exists()
 }
 

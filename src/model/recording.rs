@@ -84,6 +84,8 @@ pub struct Disk {
     /// Empty: unknown.
     pub model: String,
     pub is_rotational: bool,
+    /// It has requests of its own. One without (device mapper, md) passes its I/O on to other disks. `None`: unknown.
+    pub has_requests: Option<bool>,
     pub partitions: Vec<Partition>,
 }
 

@@ -186,7 +186,8 @@ impl Limits {
     /// The disk with an open file; `None`: unknown, so that its calls may wait for any disk.
     fn disk_of(&self, file: FileNumber, names: &Names) -> Option<[u32; 2]> {
         let device = names.key(file)?.device()?;
-        self.disks.get(&device).copied()
+        // A disk of which no request was recorded so far is idle.
+        names.serving_disk(device).or_else(|| self.disks.get(&device).copied())
     }
 
     /// Compares a call with its limits.
@@ -376,7 +377,10 @@ mod tests {
     use super::super::synthetic::{asynchronous, call, definitions, open_file, process, random, request};
     use super::*;
     use crate::model::record::Call;
+    use crate::model::recording::{Disk, Meta, Partition};
     use crate::model::report::records::{LimitsReport, Questions};
+    use crate::model::report::slow::Inode;
+    use crate::model::selection::Selection;
 
     fn limit(of: &str, ns: u64) -> Limit {
         Limit {
@@ -528,10 +532,56 @@ mod tests {
         assert_eq!(report.disks.len(), 2);
     }
 
+    /// A call on a file of a disk without requests, while another disk serves for 50 ns: for how long disks served.
+    fn served_meanwhile(has_requests: Option<bool>) -> u64 {
+        let idle = Disk {
+            number: [253, 0],
+            partitions: vec![Partition {
+                number: [253, 1],
+                ..Partition::default()
+            }],
+            has_requests,
+            ..Disk::default()
+        };
+        let meta = Meta {
+            disks: vec![idle],
+            ..Meta::default()
+        };
+        let mut file = open_file(5, 1, "/idle/a");
+        file.inode = Some(Inode {
+            major: 253,
+            minor: 1,
+            number: 1,
+        });
+        let questions = Questions {
+            limits: vec![limit("read", 10)],
+            ..Questions::default()
+        };
+        let mut answers = Answers::new(&questions, Names::of(&meta, Selection::default()));
+        answers.take(&Records {
+            files: vec![file],
+            requests: vec![of(8, 0, 50)],
+            calls: vec![Call {
+                files: [5, 0],
+                ..took(Op::Read, 0, 100)
+            }],
+            ..Records::default()
+        });
+        let report = answers.finish().limits.unwrap();
+        report.limits[0].served.as_ref().unwrap().device_ns()
+    }
+
+    #[test]
+    fn a_disk_without_requests_serves_nothing_unless_it_passes_them_on() {
+        assert_eq!(served_meanwhile(Some(true)), 0);
+        // A logical volume, and a disk in what an earlier version recorded.
+        assert_eq!([Some(false), None].map(served_meanwhile), [50, 50]);
+    }
+
     #[test]
     fn a_file_on_an_unknown_device_waits_for_every_disk() {
         let mut file = open_file(5, 1, "/subvolume/a");
-        file.inode = Some(crate::model::report::slow::Inode {
+        file.inode = Some(Inode {
             major: 0,
             minor: 44,
             number: 1,

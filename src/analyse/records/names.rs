@@ -35,6 +35,8 @@ pub struct Names {
     disks: HashMap<[u32; 2], (String, Option<u64>)>,
     /// The whole disk of each partition.
     whole: HashMap<[u32; 2], [u32; 2]>,
+    /// Disks with requests of their own.
+    with_requests: HashSet<[u32; 2]>,
     /// The types of file systems by device.
     file_systems: HashMap<[u32; 2], String>,
     /// Paths of control groups, by the kernel's numbers.
@@ -105,6 +107,9 @@ impl Names {
         for disk in &meta.disks {
             let bytes = disk.sectors.saturating_mul(SECTOR);
             names.define_disk(disk.number, disk.name.clone(), Some(bytes));
+            if disk.has_requests == Some(true) {
+                names.with_requests.insert(disk.number);
+            }
             let partitions = disk.partitions.iter().map(|partition| partition.number);
             names.whole.extend(partitions.map(|partition| (partition, disk.number)));
         }
@@ -434,6 +439,13 @@ impl Names {
     #[must_use]
     pub fn whole_disk(&self, device: [u32; 2]) -> [u32; 2] {
         self.whole.get(&device).copied().unwrap_or(device)
+    }
+
+    /// The disk that serves what is on a device; `None`: it is not known, as below a logical volume.
+    #[must_use]
+    pub fn serving_disk(&self, device: [u32; 2]) -> Option<[u32; 2]> {
+        let disk = self.whole_disk(device);
+        self.with_requests.contains(&disk).then_some(disk)
     }
 
     /// The name of a disk, or else the kind of a file system without one: `tmpfs (0:31)`.
