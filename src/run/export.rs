@@ -138,12 +138,16 @@ fn selection(meta: &Meta, export: &Export) -> Result<Selection, Cause> {
     let recorded = &meta.run.filter;
     let pids = selected::pids(meta, &export.pids)?;
     selected::check("--comm", export.comm.as_deref(), recorded.comm.as_deref())?;
-    selected::check("--file", export.file.as_deref(), recorded.file.as_deref())?;
+    let files = || export.file.iter().map(Path::new);
+    let files = match selected::check_files(meta, files())? {
+        true => files().map(selected::whole_path).collect(),
+        false => Vec::new(),
+    };
     Ok(Selection {
         pids,
         comm: export.comm.clone(),
         devices: selected::devices(meta, export.disk.as_deref())?,
-        files: export.file.iter().cloned().collect(),
+        files,
         layers: export.layers.iter().copied().collect(),
         ..Selection::default()
     })
@@ -227,6 +231,30 @@ mod tests {
             line(&Export { disk, ..wanted() }),
             "no such disk in the recording: 'sdb'; it has sda"
         );
+    }
+
+    #[test]
+    fn a_file_is_looked_for_by_its_whole_path_unless_nothing_else_was_recorded() {
+        let here = selected::whole_path(Path::new("db"));
+        let export = |file: &str| Export {
+            file: Some(file.to_owned()),
+            ..wanted()
+        };
+        assert_eq!(
+            selection(&recorded(), &export("db")).unwrap().files,
+            std::slice::from_ref(&here)
+        );
+        let of_file = |file: &str| {
+            selected::tests::recorded(Filter {
+                file: Some(file.to_owned()),
+                ..Filter::default()
+            })
+        };
+        for (file, typed) in [("db", "db"), (&here, "db"), (&here, &here)] {
+            assert_eq!(selection(&of_file(file), &export(typed)).unwrap().files, [""; 0]);
+        }
+        let refused = selection(&of_file("/a"), &export("a")).map_err(|cause| cause.line);
+        assert_eq!(refused.unwrap_err(), "recorded with --file /a: others are not in it");
     }
 
     #[test]

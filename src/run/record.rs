@@ -25,6 +25,7 @@ use crate::view::text::records::without_record;
 
 use super::COULD_NOT_MEASURE;
 use super::ring::FlightRecorder;
+use super::selected;
 
 /// The time between two readings of the counters.
 pub const SECOND: Duration = Duration::from_secs(1);
@@ -468,8 +469,19 @@ pub fn meta(info: &RunInfo, first: &Snapshot) -> Meta {
         names: Names::Full,
         rows: rows(info),
         has_records: true,
-        run: info.clone(),
+        run: with_whole_path(info),
     }
+}
+
+/// The description of the run, in which a file has its whole path: the current directory is another one later.
+fn with_whole_path(info: &RunInfo) -> RunInfo {
+    let mut run = info.clone();
+    run.filter.file = run
+        .filter
+        .file
+        .as_deref()
+        .map(|file| selected::whole_path(file.as_ref()));
+    run
 }
 
 /// The names of a call's rows by slot; empty: the slot is unused.
@@ -493,4 +505,28 @@ pub fn rows(info: &RunInfo) -> Vec<String> {
         }
     }
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::report::Filter;
+
+    #[test]
+    fn the_path_of_the_recorded_file_is_whole() {
+        let of = |file: &str| {
+            let filter = Filter {
+                file: Some(file.to_owned()),
+                ..Filter::default()
+            };
+            let run = RunInfo {
+                filter,
+                ..RunInfo::default()
+            };
+            with_whole_path(&run).filter.file.unwrap()
+        };
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(of("./db"), here.join("db").display().to_string());
+        assert_eq!(of("/srv/db"), "/srv/db");
+    }
 }

@@ -50,6 +50,27 @@ pub fn check(option: &str, wanted: Option<&str>, recorded: Option<&str>) -> Resu
     }
 }
 
+/// The path of a file from the root on, as text.
+pub fn whole_path(path: &Path) -> String {
+    std::path::absolute(path).map_or_else(|_| path.display().to_string(), |path| path.display().to_string())
+}
+
+/// Checks selected files. Returns whether they have to be selected: not if the recording has nothing else.
+///
+/// # Errors
+/// If it was made with another file, in one line.
+pub fn check_files<'a>(meta: &Meta, mut wanted: impl Iterator<Item = &'a Path>) -> Result<bool, Cause> {
+    let Some(recorded) = &meta.run.filter.file else {
+        return Ok(true);
+    };
+    // Earlier versions recorded the path as typed.
+    let is_recorded = |path: &Path| whole_path(path) == whole_path(recorded.as_ref());
+    match wanted.all(is_recorded) {
+        true => Ok(false),
+        false => Err(others("--file", recorded)),
+    }
+}
+
 /// The numbers of a disk with its partitions, or of a partition, as they were named when it was recorded; none if `name`
 /// is `None`.
 ///
@@ -125,8 +146,6 @@ pub fn cgroups_now(meta: &Meta) -> BTreeMap<u64, String> {
 /// If the recording does not have it, in one line.
 pub fn selection(meta: &Meta, target: &Target) -> Result<Selection, Cause> {
     let recorded = &meta.run.filter;
-    let text = |path: &Path| path.display().to_string();
-    let absolute = |path: &Path| std::path::absolute(path).map_or_else(|_| text(path), |path| text(&path));
     let mut selection = Selection {
         pids: pids(meta, target.pids())?,
         follow: target.follows(),
@@ -149,15 +168,10 @@ pub fn selection(meta: &Meta, target: &Target) -> Result<Selection, Cause> {
         selection.devices = devices(meta, disk)?;
     }
     let paths = &target.paths;
-    let same = |path: &Path| recorded.file.as_deref().is_some_and(|file| file == text(path));
-    if let Some(file) = &recorded.file
-        && let Some(_) = paths.files.iter().find(|path| !same(path))
-    {
-        return Err(others("--file", file));
-    }
-    if recorded.file.is_none() || !paths.folders.is_empty() {
-        selection.files = paths.files.iter().map(|path| absolute(path)).collect();
-        selection.folders = paths.folders.iter().map(|path| absolute(path)).collect();
+    let files = || paths.files.iter().map(PathBuf::as_path);
+    if check_files(meta, files())? || !paths.folders.is_empty() {
+        selection.files = files().map(whole_path).collect();
+        selection.folders = paths.folders.iter().map(|path| whole_path(path)).collect();
     }
     Ok(selection)
 }
@@ -390,6 +404,7 @@ pub(super) mod tests {
                 "recorded with -d sda",
             ),
             (files(&["/a", "/b"]), "recorded with --file /a"),
+            (files(&["a"]), "recorded with --file /a"),
         ] {
             assert_eq!(line(&target), format!("{message}: others are not in it"));
         }
@@ -403,6 +418,23 @@ pub(super) mod tests {
         };
         let refused = selection(&elsewhere, &cgroup).map_err(|cause| cause.line).unwrap_err();
         assert!(refused.ends_with("record with --cgroup"), "{refused}");
+    }
+
+    #[test]
+    fn a_file_is_the_same_however_its_path_is_typed() {
+        let here = whole_path(Path::new("db"));
+        // What earlier versions recorded, and what this one does.
+        for file in ["db", &here] {
+            let meta = recorded(Filter {
+                file: Some(file.to_owned()),
+                ..Filter::default()
+            });
+            for wanted in ["db", "./db", &here] {
+                assert!(selection(&meta, &files(&[wanted])).unwrap().is_all(), "{file} {wanted}");
+            }
+        }
+        let all = recorded(Filter::default());
+        assert_eq!(selection(&all, &files(&["db"])).unwrap().files, [here]);
     }
 
     #[test]

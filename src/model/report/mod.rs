@@ -153,7 +153,7 @@ objects! {
         pub comm: Option<String>,
         /// The command, split into words.
         pub command: Option<Vec<String>>,
-        /// The single file, as given on the command line.
+        /// The single file, as given on the command line; in a recording with its path from the root on.
         pub file: Option<String>,
         /// Include files of every kind, not only those that can be on a disk.
         pub all_files: bool,
