@@ -341,6 +341,24 @@ fn a_call_that_hangs_breaks_its_limit_in_the_last_part() {
 }
 
 #[test]
+fn the_whole_stack_of_single_layers_is_refused() {
+    let recorded = Recorded::new("layers", synthetic::batches());
+    for (words, wish) in [
+        (&["--folded"][..], "--folded prints"),
+        (&["--svg", "x.svg"], "--svg draws"),
+    ] {
+        let (status, out, err) = recorded.run("report", words);
+        assert_eq!(
+            (status, &*out, err.lines().count()),
+            (Some(1), "", 1),
+            "{words:?}: {err}"
+        );
+        assert!(err.contains(wish) && err.ends_with("; record without -T\n"), "{err}");
+    }
+    assert!(!Path::new("x.svg").exists());
+}
+
+#[test]
 fn seeks_are_those_between_the_recorded_requests() {
     let recorded = Recorded::new("seeks", synthetic::batches());
     let mut requests = Vec::new();
