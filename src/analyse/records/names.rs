@@ -290,7 +290,9 @@ impl Names {
 
     fn name_file(&mut self, key: FileKey, path: &CallPath) {
         let path = Rc::new(path.clone());
-        if let Some(device) = key.device().filter(|_| path.kind == PathKind::Whole) {
+        // Where bytes are not UTF-8, the paths of several files have the same text.
+        let is_exact = path.kind == PathKind::Whole && !path.text.contains(char::REPLACEMENT_CHARACTER);
+        if let Some(device) = key.device().filter(|_| is_exact) {
             let first = *self.first_of_path.entry((device, Rc::clone(&path))).or_insert(key);
             if first != key {
                 self.counted_as.insert(key, first);
@@ -646,6 +648,24 @@ mod tests {
         };
         assert_eq!(select(on([8, 1])), ([true, true], true));
         assert_eq!(select(on([9, 0])), ([false, false], false));
+    }
+
+    #[test]
+    fn files_of_one_path_are_counted_as_one_if_the_path_is_exact() {
+        let mut names = Names::default();
+        names.learn(&Records {
+            files: vec![
+                open_file(1, Some(100), "/journal"),
+                open_file(2, Some(101), "/journal"),
+                // Two names of a byte that is not UTF-8.
+                open_file(3, Some(102), "/o\u{fffd}"),
+                open_file(4, Some(103), "/o\u{fffd}"),
+            ],
+            ..Records::default()
+        });
+        let [first, second, third, fourth] = [1, 2, 3, 4].map(|number| names.counted_as(names.key(number).unwrap()));
+        assert_eq!(first, second);
+        assert_ne!(third, fourth);
     }
 
     #[test]
