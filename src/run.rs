@@ -231,6 +231,14 @@ fn handles_user_signal(options: &Options, recording: Option<&args::Recording>) -
     options.events.is_some() || recording.is_some_and(|recording| recording.ring.is_some())
 }
 
+/// Ignores SIGUSR1 until the run handles it: by default it would end the process while that prepares.
+fn ignore_user_signal(options: &Options, recording: Option<&args::Recording>) -> Result<(), Cause> {
+    if !handles_user_signal(options, recording) {
+        return Ok(());
+    }
+    signals::ignore_user().map_err(|error| Cause::of("cannot handle signals", &error))
+}
+
 /// Handles the signals that this run needs.
 fn take_signals(options: &Options, recording: Option<&args::Recording>) -> Result<Signals, Cause> {
     let mut signals = install_signals()?;
@@ -263,11 +271,7 @@ fn give_up_privileges(options: &Options, attached: &Attached) -> Result<(), Caus
 
 /// Measures until the end of the run. `cannot` turns a cause into a failure.
 fn measure(options: &Options, recording: Option<&args::Recording>, cannot: Cannot<'_>) -> Result<u8, Failure> {
-    // By default it would end the process while that prepares.
-    if handles_user_signal(options, recording) {
-        let ignored = signals::ignore_user();
-        ignored.map_err(|error| cannot(Cause::of("cannot handle signals", &error)))?;
-    }
+    ignore_user_signal(options, recording).map_err(cannot)?;
     if options.output.live.is_some() {
         live::check_terminal().map_err(cannot)?;
     }
