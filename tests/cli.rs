@@ -152,11 +152,14 @@ const WRONG: &[(&[&str], &str)] = &[
         "'compact' is no INTERVAL; did you mean --json=compact?",
     ),
     (&["--events", "json"], "did you mean --events=json?"),
+    (&["report", "x.iosb", "--events", "--live"], "--live"),
     (&["report", "x.iosb", "--events", "json"], "did you mean --events=json?"),
     (
         &["record", "--buffer", "100T"],
         "--buffer: at most an eighth of the memory, which is ",
     ),
+    (&["report", "x.iosb", "--lost", "--html", "x.html"], "--html"),
+    (&["--check", "--folded"], "--folded"),
     (&["--slower", "x"], "not a time such as 10ms or 500us (0: every call)"),
     (&["--check", "--budget", "5"], "cannot be used with"),
     (&["-p", "0"], "invalid value '0'"),
@@ -372,13 +375,16 @@ fn a_hook_that_this_kernel_lacks_is_refused() {
 #[test]
 fn a_command_ends_as_itself() {
     let not_executable = Scratch::file("not-executable", "#!/bin/sh\n");
-    let cases: [(&[&str], i32); 6] = [
+    let cases: [(&[&str], i32); 8] = [
         (&["true"], 0),
         (&["sh", "-c", "exit 7"], 7),
         (&["sh", "-c", "exit 255"], 255),
         (&["sh", "-c", "kill -TERM $$"], 128 + 15),
         (&["sh", "-c", "kill -KILL $$"], 128 + 9),
         (&["sh", "-c", "kill -SEGV $$"], 128 + 11),
+        // Words of its own that are also ours.
+        (&["sh", "-c", "exit 5", "x", "--"], 5),
+        (&["sh", "-c", "exit 6", "x", "--metrics", "9100"], 6),
     ];
     for (command, status) in cases {
         let output = output(tool(&[&["-T", "syscall", "--"], command].concat()));

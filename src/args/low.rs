@@ -115,7 +115,7 @@ pub struct Raw {
     #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true, default_missing_value = "19560", conflicts_with_all = ["check", "from_snapshots"])]
     pub metrics: Option<Address>,
     /// Try each probe on files in a new directory (in TMPDIR, otherwise in /var/tmp, /tmp or the current directory), and show which work on this machine
-    #[arg(long, conflicts_with_all = ["pids", "disk", "queued", "cgroup", "unit", "pod", "container", "comm", "files", "all_files", "interval", "duration", "command", "json", "output", "export_json", "html", "svg", "by", "oneline"])]
+    #[arg(long, conflicts_with_all = ["pids", "disk", "queued", "cgroup", "unit", "pod", "container", "comm", "files", "all_files", "interval", "duration", "command", "json", "output", "export_json", "html", "svg", "by", "oneline", "folded", "summary", "milliseconds", "microseconds"])]
     pub check: bool,
     /// Measure only 1 of N calls, chosen at random (such as 1/100, up to 1/1000000), which costs less: numbers are estimates, and
     /// reports have their 95 % intervals. Requests (blk) are all counted
@@ -326,7 +326,8 @@ pub struct Report {
     #[arg(long, value_name = "MOMENT", value_parser = moment, allow_hyphen_values = true)]
     pub to: Option<Moment>,
     /// Print only what is missing from the recording: records that were lost, and damage
-    #[arg(long, conflicts_with_all = ["json", "folded", "oneline", "export_json", "from", "to", "interval"])]
+    #[arg(long, conflicts_with_all = ["json", "folded", "oneline", "export_json", "html", "svg", "by", "summary", "milliseconds",
+        "microseconds", "from", "to", "interval"])]
     pub lost: bool,
     /// Print each call that took TIME or longer
     #[arg(long, value_name = "TIME", value_parser = threshold, conflicts_with_all = ["folded", "lost"])]
@@ -357,7 +358,8 @@ pub struct Report {
     pub limits: Vec<Limit>,
     /// Show the recording on a screen, second by second: step through it, or play it at its recorded speed. With --limit,
     /// what takes longer is marked
-    #[arg(long, conflicts_with_all = ["json", "folded", "oneline", "export_json", "html", "svg", "output", "lost", "access", "seeks", "interval"])]
+    #[arg(long, conflicts_with_all = ["json", "folded", "oneline", "export_json", "html", "svg", "output", "lost", "access", "seeks", "events",
+        "interval"])]
     pub live: bool,
     /// Print a report for every INTERVAL, rounded up to whole seconds
     #[arg(value_name = "INTERVAL", value_parser = time_span)]

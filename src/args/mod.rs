@@ -83,7 +83,9 @@ pub fn command() -> clap::Command {
 /// Wrong usage, in one line.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, String> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    if arguments.last().is_some_and(|last| last == "--") {
+    // Those behind the first `--` are of COMMAND, whatever they are.
+    let own = arguments.iter().position(|argument| argument == "--");
+    if own.is_some_and(|at| at + 1 == arguments.len()) {
         return Err("-- needs a COMMAND after it".to_owned());
     }
     if arguments.get(1).is_some_and(|first| first == shell::QUESTION) {
@@ -110,7 +112,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, S
     if let Some(shell) = raw.completions {
         return Ok(Command::Text(shell.script()));
     }
-    if let Some(line) = port_as_interval(&arguments) {
+    if let Some(line) = port_as_interval(&arguments[..own.unwrap_or(arguments.len())]) {
         return Err(line);
     }
     let (is_check, from) = (raw.check, raw.from_snapshots.take());
