@@ -1007,7 +1007,7 @@ fn what_is_copied_is_needed_where_it_is_copied_to() {
         .plan_of(loaded, &Meta::default(), &roots, 2, Order::Files)
         .unwrap();
     assert_eq!(plan.needed, [65_536, 16_484]);
-    // It exists.
+    // The copies have moved the position to where the write begins.
     let seeks: Vec<bool> = plan.actions[0].iter().map(|action| action.seeks).collect();
     assert_eq!(seeks, [false; 5]);
 }
