@@ -61,7 +61,6 @@ struct Recorded {
     rules: Rules,
     names: Names,
     fold: Fold,
-    from_ns: u64,
 }
 
 impl LiveView {
@@ -107,7 +106,6 @@ impl LiveView {
             ),
             names: names(&description::disks()),
             fold: Fold::begin(start.at_ns),
-            from_ns: start.at_ns,
         });
         let kept = match facts.has_records {
             true => None,
@@ -158,8 +156,7 @@ impl LiveView {
         }
         let moment = self.records.as_mut().map(|recorded| {
             let fold = std::mem::replace(&mut recorded.fold, Fold::begin(at_ns));
-            let span = (std::mem::replace(&mut recorded.from_ns, at_ns), at_ns);
-            fold.finish(span, &recorded.names, &recorded.rules)
+            fold.finish(at_ns, &recorded.names, &recorded.rules)
         });
         let beside = Beside {
             trouble: self.attention.of(&report),

@@ -47,6 +47,8 @@ impl Rules {
 /// Folds the records of a second.
 #[derive(Debug, Default)]
 pub struct Fold {
+    /// When the second began, by the programs' clock.
+    from_ns: u64,
     processes: HashMap<u32, Sum>,
     files: HashMap<Option<FileKey>, Sum>,
     disks: HashMap<Option<[u32; 2]>, Sum>,
@@ -130,6 +132,7 @@ impl Fold {
         let mut usage = Usage::default();
         usage.set_span(from_ns, u64::MAX);
         Self {
+            from_ns,
             usage,
             ..Self::default()
         }
@@ -215,14 +218,14 @@ impl Fold {
         self.slow.truncate(MOST);
     }
 
-    /// The second, which is this span of the programs' clock.
+    /// The second, which ends at this moment of the programs' clock.
     #[must_use]
-    pub fn finish(mut self, span: (u64, u64), names: &Names, rules: &Rules) -> Moment {
+    pub fn finish(mut self, to_ns: u64, names: &Names, rules: &Rules) -> Moment {
         self.keep_slowest();
         self.slow.sort_by_key(|call| call.end_ns);
         let slow = std::mem::take(&mut self.slow);
         let mut usage = std::mem::take(&mut self.usage);
-        usage.set_span(span.0, span.1);
+        usage.set_span(self.from_ns, to_ns);
         let usage = usage.finish(names);
         let bytes = std::mem::take(&mut self.bytes);
         let disks = usage.into_iter().map(|usage| {

@@ -207,7 +207,7 @@ impl Seconds<'_> {
             names.learn(&records);
             fold.take(&records, &names, &self.rules);
         }
-        fold.finish(span, &names, &self.rules)
+        fold.finish(span.1, &names, &self.rules)
     }
 }
 
