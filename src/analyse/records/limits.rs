@@ -378,7 +378,7 @@ mod tests {
     use super::*;
     use crate::model::record::Call;
     use crate::model::recording::{Disk, Meta, Partition};
-    use crate::model::report::records::{LimitsReport, Questions};
+    use crate::model::report::records::{LimitsReport, Questions, Served};
     use crate::model::report::slow::Inode;
     use crate::model::selection::Selection;
 
@@ -390,11 +390,15 @@ mod tests {
     }
 
     fn answered(limits: &[Limit], batches: &[Records]) -> LimitsReport {
+        answered_by(Names::default(), limits, batches)
+    }
+
+    fn answered_by(names: Names, limits: &[Limit], batches: &[Records]) -> LimitsReport {
         let questions = Questions {
             limits: limits.to_vec(),
             ..Questions::default()
         };
-        let mut answers = Answers::new(&questions, Names::default());
+        let mut answers = Answers::new(&questions, names);
         answers.take(&definitions());
         answers.take(&Records {
             threads: vec![process(8, "tar"), process(9, "cp")],
@@ -532,7 +536,28 @@ mod tests {
         assert_eq!(report.disks.len(), 2);
     }
 
-    /// A call on a file of a disk without requests, while another disk serves for 50 ns: for how long disks served.
+    /// What disks served while a call on a file of this device waited, during which another disk serves for 50 ns.
+    fn served_on([major, minor]: [u32; 2], names: Names) -> Served {
+        let mut file = open_file(5, 1, "/mounted/a");
+        file.inode = Some(Inode {
+            major,
+            minor,
+            number: 1,
+        });
+        let records = Records {
+            files: vec![file],
+            requests: vec![of(8, 0, 50)],
+            calls: vec![Call {
+                files: [5, 0],
+                ..took(Op::Read, 0, 100)
+            }],
+            ..Records::default()
+        };
+        let mut report = answered_by(names, &[limit("read", 10)], &[records]);
+        report.limits.remove(0).served.unwrap()
+    }
+
+    /// For how long disks served a call on a file of a disk without recorded requests.
     fn served_meanwhile(has_requests: Option<bool>) -> u64 {
         let idle = Disk {
             number: [253, 0],
@@ -547,28 +572,7 @@ mod tests {
             disks: vec![idle],
             ..Meta::default()
         };
-        let mut file = open_file(5, 1, "/idle/a");
-        file.inode = Some(Inode {
-            major: 253,
-            minor: 1,
-            number: 1,
-        });
-        let questions = Questions {
-            limits: vec![limit("read", 10)],
-            ..Questions::default()
-        };
-        let mut answers = Answers::new(&questions, Names::of(&meta, Selection::default()));
-        answers.take(&Records {
-            files: vec![file],
-            requests: vec![of(8, 0, 50)],
-            calls: vec![Call {
-                files: [5, 0],
-                ..took(Op::Read, 0, 100)
-            }],
-            ..Records::default()
-        });
-        let report = answers.finish().limits.unwrap();
-        report.limits[0].served.as_ref().unwrap().device_ns()
+        served_on([253, 1], Names::of(&meta, Selection::default())).device_ns()
     }
 
     #[test]
@@ -580,23 +584,7 @@ mod tests {
 
     #[test]
     fn a_file_on_an_unknown_device_waits_for_every_disk() {
-        let mut file = open_file(5, 1, "/subvolume/a");
-        file.inode = Some(Inode {
-            major: 0,
-            minor: 44,
-            number: 1,
-        });
-        let records = Records {
-            files: vec![file],
-            requests: vec![of(8, 0, 50)],
-            calls: vec![Call {
-                files: [5, 0],
-                ..took(Op::Read, 0, 100)
-            }],
-            ..Records::default()
-        };
-        let report = answered(&[limit("read", 10)], &[records]);
-        assert_eq!(report.limits[0].served.as_ref().unwrap().others[0].device_ns, 50);
+        assert_eq!(served_on([0, 44], Names::default()).others[0].device_ns, 50);
     }
 
     /// The sums of the sweep, against a comparison of each wait with each request.
