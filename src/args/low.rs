@@ -302,6 +302,22 @@ pub struct Record {
     pub command: Vec<OsString>,
 }
 
+/// Options of `report` that print something else than answers from records.
+const OTHER_FORMS: [&str; 12] = [
+    "folded",
+    "oneline",
+    "export_json",
+    "html",
+    "svg",
+    "summary",
+    "milliseconds",
+    "microseconds",
+    "lost",
+    "slower",
+    "interval",
+    "events",
+];
+
 /// Options of `report`.
 #[derive(Args, Debug)]
 #[command(override_usage = "IOStackBreakdown report [OPTIONS] FILE [INTERVAL [COUNT]]")]
@@ -342,19 +358,16 @@ pub struct Report {
     #[arg(long, value_name = "N", requires = "events", value_parser = whole_number::<u32>)]
     pub last: Option<u32>,
     /// Print for each file whether it is read and written sequentially, at the levels VFS (bytes) and BLK (sectors)
-    #[arg(long, conflicts_with_all = ["folded", "oneline", "export_json", "html", "svg", "summary", "milliseconds", "microseconds",
-        "lost", "slower", "interval", "events"])]
+    #[arg(long, conflicts_with_all = OTHER_FORMS)]
     pub access: bool,
     /// Print the distances between successive requests of each disk (-d: of this one), and whose requests send the head away:
     /// with --by, those of a process (default) or on a file; disk: distances only
-    #[arg(long, conflicts_with_all = ["folded", "oneline", "export_json", "html", "svg", "summary", "milliseconds", "microseconds",
-        "lost", "slower", "interval", "events"])]
+    #[arg(long, conflicts_with_all = OTHER_FORMS)]
     pub seeks: bool,
     /// Print how often calls (of a family or a name) or requests (device, queue) took longer than a limit, such as
     /// read=10ms,fsync=50ms,device=20ms, who waited, and who was served meanwhile. Exit status 3 if a limit is broken
     #[arg(long = "limit", value_name = "WHAT=TIME,...", value_delimiter = ',', value_parser = limit,
-        conflicts_with_all = ["folded", "oneline", "export_json", "html", "svg", "summary", "milliseconds", "microseconds",
-        "lost", "slower", "interval", "events"])]
+        conflicts_with_all = OTHER_FORMS)]
     pub limits: Vec<Limit>,
     /// Show the recording on a screen, second by second: step through it, or play it at its recorded speed. With --limit,
     /// what takes longer is marked
