@@ -193,8 +193,8 @@ impl Recording {
     }
 
     /// The records that ended in `[from_ns, to_ns)` of the programs' clock (`None`: from the start, to the end), batch by
-    /// batch in the order of their ends; a call without an end is where the recording ends. Definitions come with or before the first record that uses them, at most a batch
-    /// early; each segment repeats those that it uses.
+    /// batch in the order of their ends; a call without an end is where the recording ends. Definitions come with or before
+    /// the first record that uses them, at most a batch early; each segment repeats those that it uses.
     #[must_use]
     pub fn batches(&self, from_ns: Option<u64>, to_ns: Option<u64>) -> Batches {
         Batches::of(self, from_ns.unwrap_or(0), to_ns.unwrap_or(u64::MAX))
