@@ -608,7 +608,10 @@ struct call_shape {
 	__u8 extra; /* the argument that is particular to the op: flags, a mode, a number of buffers */
 	__u8 recorded_size; /* the size that is recorded: also where it is that of a whole file */
 	__u8 has; /* CALL_HAS_OFFSET, CALL_HAS_SIZE, CALL_TAKES_POSITION: what the reader of a record adds to it */
-	__u8 pad[5];
+	/* Arguments that point to an offset: in the first file, and of copy_file_range() in the second one. */
+	__u8 offset_pointer;
+	__u8 second_offset_pointer;
+	__u8 pad[3];
 };
 
 /* A command of a call that is recorded with some of its commands only: its second argument. */

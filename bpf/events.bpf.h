@@ -562,7 +562,19 @@ __noinline int note_path(__u32 thread, __u32 which, __u32 is_end)
 	return 0;
 }
 
-/* Notes the files of a call on two of them, and the folders that its paths start from. */
+/* The offset that an argument points to; -1: none, so that the call uses the position of its file, or it is not readable. */
+static __always_inline __u64 offset_at(const struct recorder *recorder, __u8 argument)
+{
+	const void *pointer = (void *)argument_of(recorder, argument);
+	__u64 offset;
+
+	/* 32-bit programs have offsets of two sizes. */
+	if (!pointer || recorder->call.has & CALL_IS_COMPAT || bpf_probe_read_user(&offset, sizeof(offset), pointer))
+		return -1;
+	return offset;
+}
+
+/* Notes the files of a call on two of them, its offsets in them, and the folders that its paths start from. */
 __noinline int note_other_files(__u32 thread)
 {
 	struct recorder *recorder = config.records ? find_recorder(thread) : NULL;
@@ -576,6 +588,9 @@ __noinline int note_other_files(__u32 thread)
 			number_of_descriptor(recorder, thread, argument_of(recorder, shape->second_fd));
 		recorder->call.fd = argument_of(recorder, 1);
 		recorder->call.files[0] = number_of_descriptor(recorder, thread, recorder->call.fd);
+		recorder->call.numbers[0] = offset_at(recorder, shape->offset_pointer);
+		if (shape->second_offset_pointer)
+			recorder->call.numbers[2] = offset_at(recorder, shape->second_offset_pointer);
 	}
 	recorder->bases[0] = number_of_base(recorder, thread, shape->base);
 	recorder->bases[1] = number_of_base(recorder, thread, shape->second_base);

@@ -15,6 +15,7 @@ use folder::Folder;
 use iostackbreakdown::model::ids::Layer;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use records::copies;
 use records::positions::Positions;
 use records::{Recorded, numbered, open};
 
@@ -353,6 +354,15 @@ fn calls_on_positions_descriptors_and_mappings_have_all_arguments() {
             recorded.adds_up().unwrap();
         }
     }
+}
+
+#[test]
+fn copies_have_the_offsets_that_they_were_given() {
+    let _turn = turn();
+    let folder = Folder::new("events-copies");
+    let mut made = Vec::new();
+    let recorded = folder.recorded(&["-T", "syscall"], |_| made = copies::make(&folder.path("data")));
+    copies::are_in(&recorded, &made).unwrap();
 }
 
 #[test]

@@ -732,6 +732,17 @@ fn every_call() {
         );
         libc::lseek(fd, 0, libc::SEEK_SET);
         libc::copy_file_range(fd, std::ptr::null_mut(), other, std::ptr::null_mut(), 4096, 0);
+        // From its offset a copy has less than was wanted, and from the position all of it.
+        let target = libc::open(c("copied").as_ptr(), libc::O_RDWR | libc::O_CREAT, 0o600);
+        assert_eq!(libc::write(target, at, 100), 100);
+        let (mut from, mut to) = ((3 << 20) - 200, 8192);
+        assert_eq!(libc::sendfile64(target, fd, &raw mut from, 100), 100);
+        assert_eq!(
+            libc::copy_file_range(fd, &raw mut from, target, &raw mut to, 4096, 0),
+            100
+        );
+        assert_eq!(libc::sendfile64(fd, target, &raw mut to, 100), 0);
+        libc::close(target);
         let list = libc::open(d.as_ptr(), libc::O_RDONLY | libc::O_DIRECTORY);
         while libc::syscall(libc::SYS_getdents64, list, at, 8192) > 0 {}
         libc::syncfs(list);
@@ -843,7 +854,8 @@ fn calls(recording: &Path, is_replay: bool) -> BTreeMap<u32, Vec<(Does, i64)>> {
                 not_used.insert(call.files[0]);
             }
             // Before its first use it is looked at.
-            if what.uses_file() && not_used.remove(&call.files[0]) {
+            let used = call.files[usize::from(what == Does::Sendfile)];
+            if what.uses_file() && not_used.remove(&used) {
                 let look = all.get_mut(&tid).and_then(Vec::pop);
                 assert_eq!(look, Some((Does::Fstat, 0)), "before {what:?}");
             }

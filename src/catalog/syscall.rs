@@ -79,6 +79,10 @@ pub struct MoreArguments {
     pub size: u8,
     /// The argument that is particular to the call: flags, a mode, a length, a number of buffers.
     pub extra: u8,
+    /// A pointer to the offset in the file that data is taken from; null: the call uses the position.
+    pub offset_pointer: u8,
+    /// The same of the file that data is copied to. Records have this offset as the argument that is particular to the call.
+    pub second_offset_pointer: u8,
 }
 
 impl Syscall {
@@ -109,8 +113,23 @@ impl Syscall {
                 second_path: 1,
                 ..extra(0)
             },
-            "sendfile64" => MoreArguments { size: 4, ..extra(0) },
-            "splice" | "copy_file_range" => MoreArguments { size: 5, ..extra(6) },
+            "sendfile64" => MoreArguments {
+                size: 4,
+                offset_pointer: 3,
+                ..extra(0)
+            },
+            "splice" => MoreArguments {
+                size: 5,
+                offset_pointer: 2,
+                ..extra(6)
+            },
+            // Its flags are always 0.
+            "copy_file_range" => MoreArguments {
+                size: 5,
+                offset_pointer: 2,
+                second_offset_pointer: 4,
+                ..extra(0)
+            },
             "open" | "creat" | "mkdir" | "mknod" | "chmod" | "fchmod" | "access" | "fallocate" | "ftruncate"
             | "truncate" | "io_submit" | "io_uring_enter" => extra(2),
             "openat" | "readv" | "writev" | "preadv" | "pwritev" | "mkdirat" | "mknodat" | "fchmodat" | "fchmodat2"

@@ -12,7 +12,7 @@ use crate::model::ids::Op;
 use crate::model::record::users;
 use crate::replay::does::Does;
 use crate::replay::flags;
-use crate::replay::plan::{Action, NONE, Plan};
+use crate::replay::plan::{AT_POSITION, Action, NONE, Plan};
 use crate::replay::results::Results;
 
 /// Bytes of a buffer for names of directory entries, when their number is unknown.
@@ -74,6 +74,15 @@ fn result(value: i64) -> i64 {
         failed(&io::Error::last_os_error())
     } else {
         value
+    }
+}
+
+/// An offset as copies take it; null: they use the position of the file.
+fn offset_pointer(offset: &mut u64) -> *mut i64 {
+    if *offset == AT_POSITION {
+        std::ptr::null_mut()
+    } else {
+        (&raw mut *offset).cast()
     }
 }
 
@@ -239,20 +248,21 @@ impl<'a> Caller<'a> {
         let fd = self.files.fd(action.file)?;
         if action.does == Does::CopyFileRange {
             let to = self.files.fd(action.file2)?;
-            let none = std::ptr::null_mut();
             let size = usize::try_from(action.size).unwrap_or(usize::MAX).min(MOST_COPIED);
-            // SAFETY: the descriptors are open; without offsets, positions are used.
+            let (mut from, mut into) = (action.offset, action.other_offset);
+            let (from, into) = (offset_pointer(&mut from), offset_pointer(&mut into));
+            // SAFETY: the descriptors are open, and the offsets live until it returns.
             return Ok(result(
-                unsafe { libc::copy_file_range(fd, none, to, none, size, 0) } as i64
+                unsafe { libc::copy_file_range(fd, from, to, into, size, 0) } as i64
             ));
         }
         if action.does == Does::Sendfile {
             let to = self.files.nowhere.as_raw_fd();
             let size = usize::try_from(action.size).unwrap_or(usize::MAX).min(MOST_COPIED);
-            // SAFETY: the descriptors are open; without an offset, the position is used.
-            return Ok(result(
-                unsafe { libc::sendfile64(to, fd, std::ptr::null_mut(), size) } as i64
-            ));
+            let mut from = action.offset;
+            let from = offset_pointer(&mut from);
+            // SAFETY: the descriptors are open, and the offset lives until it returns.
+            return Ok(result(unsafe { libc::sendfile64(to, fd, from, size) } as i64));
         }
         let (at, length) = if action.does.writes() {
             self.source.next(action.size)

@@ -390,7 +390,9 @@ fn add_for_records(shape: &mut types::call_shape, call: &Syscall) {
     if shape.recorded_size != 0 {
         shape.has |= CALL_HAS_SIZE as u8;
     }
-    if shape.offset != 0 && u32::from(shape.offset) != CALL_POSITION {
+    shape.offset_pointer = more.offset_pointer;
+    shape.second_offset_pointer = more.second_offset_pointer;
+    if shape.offset_pointer != 0 || shape.offset != 0 && u32::from(shape.offset) != CALL_POSITION {
         shape.has |= CALL_HAS_OFFSET as u8;
     }
     if u32::from(shape.offset) == CALL_POSITION {

@@ -263,6 +263,12 @@ impl Does {
         )
     }
 
+    /// Whether it takes data from one file to another; its offsets are [`super::plan::AT_POSITION`] where it moves positions.
+    #[must_use]
+    pub fn copies(self) -> bool {
+        matches!(self, Self::Sendfile | Self::CopyFileRange)
+    }
+
     #[must_use]
     pub fn reads(self) -> bool {
         matches!(

@@ -26,8 +26,10 @@ pub struct Action {
     pub does: Does,
     /// What it returned in the recording: a negative errno, bytes, or 0; of an open, 0.
     pub value: i64,
-    /// The offset in the file, the new length of one that is cut, or its new owners.
+    /// The offset in the file, the new length of one that is cut, or its new owners; of a copy, [`AT_POSITION`] if it has none.
     pub offset: u64,
+    /// Of a copy to another file, the offset in that, or [`AT_POSITION`].
+    pub other_offset: u64,
     /// Bytes; of an open, the mode of the file that it makes.
     pub size: u64,
     /// Flags or a mode, as the call has them; of reads and writes of several buffers without flags, their number.
@@ -41,6 +43,9 @@ pub struct Action {
     pub spot2: u32,
     pub(super) edges: (u32, u16),
 }
+
+/// A copy uses the position of its file.
+pub const AT_POSITION: u64 = u64::MAX;
 
 /// A thread of a replay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -197,6 +202,7 @@ impl Action {
             does,
             value: 0,
             offset: 0,
+            other_offset: 0,
             size: 0,
             extra: 0,
             seeks: false,

@@ -8,7 +8,7 @@ use super::flags;
 use super::load::{Defined, Loaded, Recorded};
 use super::order::Resource;
 use super::path::{self, Components, Mounts, Refused, Roots, Spot};
-use super::plan::{Action, Found, Opened, Prepared, What};
+use super::plan::{AT_POSITION, Action, Found, Opened, Prepared, What};
 use super::ranges::Ranges;
 use super::tree::{Kind, NodeId, SlotId, State, Tree};
 use super::working::Working;
@@ -629,10 +629,18 @@ impl<'a> Simulation<'a> {
         if what == Does::CopyFileRange {
             step.action.file2 = self.file(numbers[1], call, &mut step.uses)?;
         }
-        // Where sendfile and copy_file_range read is not recorded: the replay makes them at the position.
-        let copied_from = self.following(numbers[0]).map(|open| open.position);
-        if what.moves() {
+        let mut at = call.offset;
+        if what.copies() {
+            step.action.offset = call.offset.unwrap_or(AT_POSITION);
+            // The argument that is particular to copy_file_range; sendfile has none.
+            step.action.other_offset = call.extra;
+            at = at.or_else(|| self.following(numbers[0]).map(|open| open.position));
+        }
+        let moves_first = what.moves() && !(what.copies() && call.offset.is_some());
+        if moves_first || what.copies() && step.action.other_offset == AT_POSITION {
             step.uses_alone();
+        }
+        if moves_first {
             self.position(numbers[0], call, step);
         }
         if what == Does::Seek {
@@ -663,10 +671,7 @@ impl<'a> Simulation<'a> {
             }
             _ => {}
         }
-        if let (Does::Sendfile | Does::CopyFileRange, None, Some(from)) = (what, call.offset, copied_from) {
-            self.is_copied(node, from, call);
-        }
-        let is_change = self.changes_size(node, call, &step.action);
+        let is_change = self.changes_size(node, at, call, &step.action);
         step.uses.push((Resource::Size(node), is_change));
         if what == Does::CopyFileRange {
             let other = self.is_copied_to(numbers[1], call)?;
@@ -722,28 +727,16 @@ impl<'a> Simulation<'a> {
         open.position = open.position.saturating_add(moved);
     }
 
-    /// What a call without a recorded offset reads from the position on must be data. A pointer may have named another offset,
-    /// so that no more than the file has is read there, and nothing follows for its size.
-    fn is_copied(&mut self, node: NodeId, from: u64, call: &Recorded) {
-        if !self.surveys {
-            return;
-        }
-        let node = self.tree.node_mut(node);
-        let to = from.saturating_add(call.value.max(0).unsigned_abs()).min(node.size);
-        if node.first.is_some() && from < to {
-            for (from, to) in node.written.missing(from, to) {
-                node.start.reads(from, to, call.is_cached);
-            }
-        }
-    }
-
-    /// Follows a file that is copied to at its position.
+    /// Follows a file that is copied to.
     fn is_copied_to(&mut self, number: FileNumber, call: &Recorded) -> Result<NodeId, Why> {
         let surveys = self.surveys;
         let open = self.following_mut(number).ok_or(Why::UnknownFile)?;
-        let (id, from) = (open.node, open.position);
+        let is_at_position = call.extra == AT_POSITION;
+        let (id, from) = (open.node, if is_at_position { open.position } else { call.extra });
         let to = from.saturating_add(call.value.max(0).unsigned_abs()).min(LARGEST);
-        open.position = to.max(from);
+        if is_at_position {
+            open.position = to.max(from);
+        }
         let node = self.tree.node_mut(id);
         node.is_changed = true;
         if from < to {
@@ -755,17 +748,18 @@ impl<'a> Simulation<'a> {
         Ok(id)
     }
 
-    /// Follows the size of a file, and what of it is read before it is written, or overwritten. Returns whether the call changes the size.
-    fn changes_size(&mut self, node: NodeId, call: &Recorded, action: &Action) -> bool {
+    /// Follows the size of a file, and what of it is read `at` an offset before it is written, or overwritten. Returns whether
+    /// the call changes the size.
+    fn changes_size(&mut self, node: NodeId, at: Option<u64>, call: &Recorded, action: &Action) -> bool {
         let surveys = self.surveys;
         let node = self.tree.node_mut(node);
         let moved = call.value.max(0).unsigned_abs();
         let appends = call.op == Op::Pwritev2 && call.extra & APPEND != 0;
-        let from = call.offset.filter(|_| !appends).unwrap_or(node.size);
+        let from = at.filter(|_| !appends).unwrap_or(node.size);
         let to = from.saturating_add(moved);
         match action.does {
             what if what.reads() => {
-                if node.first.is_some() && call.offset.is_some() && to <= LARGEST {
+                if node.first.is_some() && at.is_some() && to <= LARGEST {
                     let missing = surveys.then(|| node.written.missing(from, to));
                     for (from, to) in missing.into_iter().flatten() {
                         node.start.reads(from, to, call.is_cached);

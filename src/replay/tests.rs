@@ -6,7 +6,7 @@ use super::does::{Does, Why};
 use super::load::{Loaded, Selection};
 use super::order::{Edge, Order};
 use super::path::{Roots, canonical};
-use super::plan::{Action, Plan, What};
+use super::plan::{AT_POSITION, Action, Plan, What};
 use super::ranges::Ranges;
 use super::windows::Window;
 use super::{Impossible, MOST_THREADS, flags, plan};
@@ -932,17 +932,42 @@ fn what_is_copied_from_the_position_of_a_file_is_data() {
     made_of.open(1, "/to", flags::CREATE | 1, file(7, 0));
     for _ in 0..2 {
         made_of.call(1, Op::Sendfile64, 8192).files = [0, 5];
-        made_of.call(1, Op::CopyFileRange, 8192).files = [6, 7];
+        let call = made_of.call(1, Op::CopyFileRange, 8192);
+        (call.files, call.extra) = ([6, 7], AT_POSITION);
     }
-    // Where it is sent from may be given by a pointer: nothing follows for the size.
-    made_of.call(1, Op::Sendfile64, 65_536).files = [0, 5];
     let plan = made_of.plan();
     let data = plan.prepared.iter().filter_map(|one| match &one.what {
         What::File { size, data, .. } => Some((*size, data.iter().collect::<Vec<_>>())),
         _ => None,
     });
-    let expected = [(65_536, vec![(0, 16_484)]), (65_536, vec![(0, 65_536)])];
+    let expected = vec![(65_536, vec![(0, 16_484)]); 2];
     assert_eq!(data.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn copies_at_offsets_leave_positions() {
+    let mut made_of = Made::default();
+    made_of.open(1, "/from", 0, file(5, 65_536));
+    made_of.open(1, "/to", flags::CREATE | 1, file(6, 0));
+    let call = made_of.call(1, Op::Sendfile64, 100);
+    (call.files, call.offset) = ([0, 5], Some(8192));
+    let call = made_of.call(1, Op::CopyFileRange, 100);
+    (call.files, call.offset, call.extra) = ([5, 6], Some(16_384), 4096);
+    made_of.at(1, Op::Read, 5, 0, 10);
+    made_of.at(1, Op::Write, 6, 0, 10);
+    let plan = made_of.plan();
+    let offsets: Vec<_> = plan.actions[0]
+        .iter()
+        .map(|it| (it.offset, it.other_offset, it.seeks))
+        .collect();
+    let copies = [(8192, 0, false), (16_384, 4096, false)];
+    assert_eq!((&offsets[2..4], &offsets[4..]), (&copies[..], &[(0, 0, false); 2][..]));
+    let What::File { data, .. } = &plan.prepared[0].what else {
+        panic!()
+    };
+    let read: Vec<_> = data.iter().collect();
+    assert_eq!(read, [(0, 10), (8192, 8292), (16_384, 16_484)]);
+    assert_eq!(plan.needed, [65_536 + 100 + 10]);
 }
 
 /// Bytes that are needed for a new file, and for one with holes, on which these calls are made.
@@ -998,7 +1023,8 @@ fn what_is_copied_is_needed_where_it_is_copied_to() {
     made_of.open(1, "/from", 0, file(5, 65_536));
     made_of.open(1, "/srv/to", flags::CREATE | 1, file(6, 0));
     for _ in 0..2 {
-        made_of.call(1, Op::CopyFileRange, 8192).files = [5, 6];
+        let call = made_of.call(1, Op::CopyFileRange, 8192);
+        (call.files, call.extra) = ([5, 6], AT_POSITION);
     }
     made_of.at(1, Op::Write, 6, 16_384, 100);
     let roots = Roots::new(vec![canonical("/srv").unwrap()]);

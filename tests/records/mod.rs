@@ -2,6 +2,7 @@
 
 #[path = "../chroot/mod.rs"]
 pub mod chroot;
+pub mod copies;
 pub mod positions;
 
 use std::collections::BTreeMap;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::counts::{FENTRY, Hook, KPROBE, KPROBE_EVENT, RAW_TRACEPOINT, SESSION, TRACEPOINT};
 use crate::async_io::{BLOCK, BLOCKS};
 use crate::guest::{Check, Guest, Running, run, wait_for};
+use crate::records::copies;
 use crate::records::positions::Positions;
 use crate::records::{Made, Recorded, numbered, open};
 use crate::workload::{MAPPED_PAGES, Spec, Workload, prepare};
@@ -369,10 +370,12 @@ fn positions(guest: &Guest, hook: Option<&Hook>) -> Result<(), String> {
         Some(hook) => &["-f", "-T", "syscall", "--probe", hook.probe],
         None => &["-f"],
     };
-    let mut made = None;
+    let (mut made, mut copied) = (None, Vec::new());
     let recorded = recorded(guest, arguments, |_| {
-        made = Some(Positions::make(Path::new(FILE), folder))
+        made = Some(Positions::make(Path::new(FILE), folder));
+        copied = copies::make(Path::new(FILE));
     })?;
+    copies::are_in(&recorded, &copied)?;
     let made = made.ok_or("no calls were made")?;
     made.are_in(&recorded)?;
     made.folders_are_in(&recorded)?;
