@@ -412,9 +412,16 @@ fn attaching_of(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("the time of attaching is not reported:\n{text}"))
 }
 
-/// Its peak memory with a report each second, in KiB: from the second on, a report has an earlier reading.
+/// Its peak memory in KiB, of two starts that of the one with less: the kernel backs a heap that happens to cover an aligned
+/// 2 MiB by a huge page, of which the tool uses a small part.
 fn memory(guest: &Guest) -> Result<(), String> {
+    tell(guest, "memory", peak(guest)?.min(peak(guest)?))
+}
+
+/// The peak memory of one start, with a report each second: from the second on, a report has an earlier reading.
+fn peak(guest: &Guest) -> Result<f64, String> {
     const REPORTS: usize = 3;
+    let _ = fs::remove_file(REPORT);
     let running = tool(guest, &["1"])?;
     let begins_report = |line: &&str| line.get(2..3) == Some(":") && line.get(5..6) == Some(":");
     let reports = || fs::read_to_string(REPORT).map_or(0, |text| text.lines().filter(begins_report).count());
@@ -425,7 +432,7 @@ fn memory(guest: &Guest) -> Result<(), String> {
     let kib = line.and_then(|line| line.trim().split(' ').next()?.parse().ok());
     running.signal(Signal::SIGINT)?;
     running.finish(MINUTE)?.success()?;
-    tell(guest, "memory", kib.ok_or_else(|| format!("no VmHWM in {text}"))?)
+    kib.ok_or_else(|| format!("no VmHWM in {text}"))
 }
 
 /// In KiB.
