@@ -11,6 +11,7 @@ mod from_records;
 mod how;
 mod live;
 mod metrics;
+mod named;
 mod notes;
 mod output;
 mod prepare;
@@ -154,6 +155,7 @@ pub fn check(measure: &Measure) -> Result<u8, Failure> {
 /// # Errors
 /// The cause, in one line.
 pub fn print(from: &Path, options: &Options) -> Result<u8, Failure> {
+    named::check(options).map_err(Failure::usage)?;
     print_kept(from, options).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
 }
 
@@ -178,6 +180,7 @@ pub fn events(from: &Path, part: &args::Part, events: args::Events, options: &Op
 /// # Errors
 /// The cause, in one line.
 pub fn report(from: &Path, part: &args::Part, options: &Options) -> Result<u8, Failure> {
+    named::check(options).map_err(Failure::usage)?;
     let ended = match &options.output.live {
         Some(live) => live::show_recording(from, part, live, options),
         None => report::report(from, part, options),
@@ -271,6 +274,7 @@ fn give_up_privileges(options: &Options, attached: &Attached) -> Result<(), Caus
 
 /// Measures until the end of the run. `cannot` turns a cause into a failure.
 fn measure(options: &Options, recording: Option<&args::Recording>, cannot: Cannot<'_>) -> Result<u8, Failure> {
+    named::check(options).map_err(Failure::usage)?;
     ignore_user_signal(options, recording).map_err(cannot)?;
     if options.output.live.is_some() {
         live::check_terminal().map_err(cannot)?;

@@ -855,6 +855,30 @@ fn a_run_that_does_not_begin_leaves_the_file_alone() {
     );
 }
 
+/// Each would write over the other.
+#[test]
+fn two_outputs_in_one_file_are_refused() {
+    let report = Scratch::file("shared", "of an earlier run");
+    let (hard, new) = (Scratch::new("shared-hard"), Scratch::new("shared-new"));
+    fs::hard_link(report.path(), hard.path()).unwrap();
+    let run = ["-T", "syscall", "--duration", "10ms"];
+    for (first, second) in [
+        (["-o", report.path()], ["--export-json", hard.path()]),
+        (["--export-json", new.path()], ["--html", new.path()]),
+    ] {
+        let (status, line) = failure(tool(&[&run[..], &second, &first].concat()));
+        let expected = format!(
+            "error: {} '{}' and {} '{}' name one file; give one of them another name",
+            first[0], first[1], second[0], second[1]
+        );
+        assert_eq!((status, line), (2, expected));
+    }
+    assert_eq!(fs::read_to_string(report.path()).unwrap(), "of an earlier run");
+    assert!(!Path::new(new.path()).exists());
+    let twice = ["-o", "/dev/null", "--export-json", "/dev/null"];
+    assert_status(&output(tool(&[&run[..], &twice].concat())), 0);
+}
+
 #[test]
 fn the_time_of_day_is_that_of_the_zone() {
     let hour = |zone: &str| {

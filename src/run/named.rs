@@ -1,0 +1,133 @@
+//! The files that the options of a run name: two that are one file would write over each other.
+
+use std::ffi::OsString;
+use std::fs::{self, Metadata};
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::args::Options;
+
+/// What a path names, whichever of its names that is.
+#[derive(Debug, PartialEq, Eq)]
+enum Named {
+    /// A regular file, by its number.
+    File(Number),
+    /// What is to be made: the number of its directory, and its name there.
+    New(Number, OsString),
+}
+
+/// The numbers of a file system, and of a file on it.
+type Number = (u64, u64);
+
+/// Checks that no two options name one file.
+///
+/// # Errors
+/// Wrong usage, in one line.
+pub fn check(options: &Options) -> Result<(), String> {
+    let output = &options.output;
+    let all = [
+        ("-o", &output.path),
+        ("--export-json", &output.export_json),
+        ("--html", &output.html),
+        ("--svg", &output.svg),
+        ("--save-snapshots", &output.save_snapshots),
+    ];
+    check_all(&all.map(|(option, path)| (option, path.as_deref())))
+}
+
+fn check_all(options: &[(&str, Option<&Path>)]) -> Result<(), String> {
+    let mut known: Vec<(&str, &Path, Named)> = Vec::new();
+    for (option, path) in options {
+        let Some((path, new)) = path.and_then(|path| Some((path, named(path)?))) else {
+            continue;
+        };
+        if let Some((other, its, _)) = known.iter().find(|(.., named)| *named == new) {
+            return Err(format!(
+                "{other} '{}' and {option} '{}' name one file; give one of them another name",
+                its.display(),
+                path.display()
+            ));
+        }
+        known.push((option, path, new));
+    }
+    Ok(())
+}
+
+/// `None`: standard output, a device, a pipe or the like, which several can write to; or what cannot be opened.
+fn named(path: &Path) -> Option<Named> {
+    let number = |file: &Metadata| (file.dev(), file.ino());
+    if path.as_os_str() == "-" {
+        return None;
+    }
+    match fs::metadata(path) {
+        Ok(file) => file.is_file().then(|| Named::File(number(&file))),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder = folder.unwrap_or(Path::new("."));
+            // A link to what is to be made. Not one to itself, which is another error.
+            if let Ok(target) = fs::read_link(path) {
+                return named(&folder.join(target));
+            }
+            let folder = fs::metadata(folder).ok()?;
+            Some(Named::New(number(&folder), path.file_name()?.to_owned()))
+        }
+        Err(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn two_names_of_one_file_are_refused() {
+        let folder = std::env::temp_dir().join(format!("iosb-named-{}", std::process::id()));
+        fs::create_dir_all(folder.join("below")).unwrap();
+        fs::write(folder.join("file"), "").unwrap();
+        fs::write(folder.join("other"), "").unwrap();
+        fs::hard_link(folder.join("file"), folder.join("hard")).unwrap();
+        symlink("file", folder.join("link")).unwrap();
+        symlink("new", folder.join("dangling")).unwrap();
+        symlink("loop", folder.join("loop")).unwrap();
+        let check = |html: &str, svg: &str| {
+            let [html, svg] = [html, svg].map(|name| folder.join(name));
+            check_all(&[("-o", None), ("--html", Some(&html)), ("--svg", Some(&svg))])
+        };
+        for (html, svg) in [
+            ("file", "file"),
+            ("file", "./below/../file"),
+            ("file", "hard"),
+            ("hard", "link"),
+            ("new", "new"),
+            ("new", "below/../new"),
+            ("dangling", "new"),
+        ] {
+            let line = check(html, svg).unwrap_err();
+            let [html, svg] = [html, svg].map(|name| folder.join(name).display().to_string());
+            assert_eq!(
+                line,
+                format!("--html '{html}' and --svg '{svg}' name one file; give one of them another name")
+            );
+        }
+        for (html, svg) in [
+            ("file", "other"),
+            ("new", "newer"),
+            ("new", "below/new"),
+            // What cannot be opened is refused when it is.
+            ("loop", "loop"),
+            ("none/x", "none/x"),
+            // Several can write to these.
+            ("/dev/null", "/dev/null"),
+            ("below", "below"),
+        ] {
+            assert_eq!(check(html, svg), Ok(()), "{html} {svg}");
+        }
+        let both = |name| check_all(&[("-o", Some(Path::new(name))), ("--html", Some(Path::new(name)))]);
+        assert_eq!(both("-"), Ok(()));
+        assert!(both("iosb-none").is_err());
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
