@@ -155,7 +155,7 @@ pub fn check(measure: &Measure) -> Result<u8, Failure> {
 /// # Errors
 /// The cause, in one line.
 pub fn print(from: &Path, options: &Options) -> Result<u8, Failure> {
-    named::check(options).map_err(Failure::usage)?;
+    named::check(options, None).map_err(Failure::usage)?;
     print_kept(from, options).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
 }
 
@@ -180,7 +180,7 @@ pub fn events(from: &Path, part: &args::Part, events: args::Events, options: &Op
 /// # Errors
 /// The cause, in one line.
 pub fn report(from: &Path, part: &args::Part, options: &Options) -> Result<u8, Failure> {
-    named::check(options).map_err(Failure::usage)?;
+    named::check(options, None).map_err(Failure::usage)?;
     let ended = match &options.output.live {
         Some(live) => live::show_recording(from, part, live, options),
         None => report::report(from, part, options),
@@ -274,17 +274,18 @@ fn give_up_privileges(options: &Options, attached: &Attached) -> Result<(), Caus
 
 /// Measures until the end of the run. `cannot` turns a cause into a failure.
 fn measure(options: &Options, recording: Option<&args::Recording>, cannot: Cannot<'_>) -> Result<u8, Failure> {
-    named::check(options).map_err(Failure::usage)?;
+    named::check(options, recording).map_err(Failure::usage)?;
     ignore_user_signal(options, recording).map_err(cannot)?;
     if options.output.live.is_some() {
         live::check_terminal().map_err(cannot)?;
     }
-    let has_report = recording.is_none() && options.output.live.is_none();
-    let sinks = Sinks::open_with(options, has_report).map_err(cannot)?;
     let folder = recording.map(|recording| record::folder(recording, &record::now_in_name()));
+    // Before files are made that would be left behind.
     if let Some(folder) = &folder {
         record::check_folder(folder).map_err(cannot)?;
     }
+    let has_report = recording.is_none() && options.output.live.is_none();
+    let sinks = Sinks::open_with(options, has_report).map_err(cannot)?;
     let listening = options.output.metrics.as_ref().map(Listening::open);
     let listening = listening.transpose().map_err(cannot)?;
     let mut options = options.clone();

@@ -602,3 +602,28 @@ fn files_are_left_as_they_are_if_there_is_no_such_command() {
     assert_eq!(done.status.code(), Some(127));
     assert!(!folder.join("x.iosb").exists());
 }
+
+#[test]
+fn an_export_in_the_recording_itself_is_refused_before_anything_is_made() {
+    let folder = folder("recording-itself");
+    let record = ["record", "-q", "-T", "syscall", "--duration", "10ms"];
+    let is_refused = |more: [&str; 4], status: i32, line: &str| {
+        let done = tool(&folder, &[&record[..], &more].concat());
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!((done.status.code(), said.trim_end()), (Some(status), line), "{more:?}");
+    };
+    is_refused(
+        ["-o", "r9", "--export-json", "./r9"],
+        2,
+        "error: -o 'r9' and --export-json './r9' name one file; give one of them another name",
+    );
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+    // The same where the recording is refused.
+    fs::create_dir(folder.join("r9")).unwrap();
+    is_refused(
+        ["-o", "r9", "--export-json", "r9.json"],
+        1,
+        "error: 'r9' exists, and a recording is never written over; name another with -o",
+    );
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+}

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::args::Options;
+use crate::args::{Options, Recording};
 
 /// What a path names, whichever of its names that is.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,14 +20,14 @@ enum Named {
 /// The numbers of a file system, and of a file on it.
 type Number = (u64, u64);
 
-/// Checks that no two options name one file.
+/// Checks that no two options name one file. `recording`: of a run that is recorded, whose `-o` is that of the recording.
 ///
 /// # Errors
 /// Wrong usage, in one line.
-pub fn check(options: &Options) -> Result<(), String> {
+pub fn check(options: &Options, recording: Option<&Recording>) -> Result<(), String> {
     let output = &options.output;
     let all = [
-        ("-o", &output.path),
+        ("-o", recording.map_or(&output.path, |recording| &recording.path)),
         ("--export-json", &output.export_json),
         ("--html", &output.html),
         ("--svg", &output.svg),
