@@ -98,6 +98,15 @@ pub fn below(path: &Path) -> Result<BTreeMap<u64, String>, Cause> {
     Ok(groups)
 }
 
+/// The path of a group from the root of the hierarchy, as its name says it, whether there is one or not.
+#[must_use]
+pub fn from_root(path: &Path) -> PathBuf {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let in_mount = MOUNTS.iter().rev().find_map(|mount| whole.strip_prefix(mount).ok());
+    let path = in_mount.unwrap_or_else(|| path.strip_prefix("/").unwrap_or(path));
+    Path::new("/").join(path)
+}
+
 /// The directory of a group.
 fn find(path: &Path) -> Result<PathBuf, Cause> {
     let name = path.display();

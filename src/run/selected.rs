@@ -8,7 +8,7 @@ use crate::args::{ControlGroup, Options, Target};
 use crate::cause::Cause;
 use crate::kernel::owners::KnownOwners;
 use crate::kernel::{cgroup, description};
-use crate::model::ids::{Layer, joined};
+use crate::model::ids::{By, Layer, joined};
 use crate::model::record::Kind;
 use crate::model::recording::{End, Meta};
 use crate::model::report::Filter;
@@ -107,6 +107,100 @@ pub fn path_of(group: &ControlGroup) -> Result<PathBuf, Cause> {
     }
 }
 
+/// Of what is selected, what has to be: nothing if it is all that was recorded. `None`: it has what was not recorded.
+fn part_of<T: Ord>(wanted: BTreeSet<T>, recorded: &BTreeSet<T>) -> Option<BTreeSet<T>> {
+    if wanted == *recorded {
+        return Some(BTreeSet::new());
+    }
+    wanted.is_subset(recorded).then_some(wanted)
+}
+
+/// What has to be selected of a disk or partition, by its name.
+///
+/// # Errors
+/// If the recording does not have it, in one line.
+fn part_of_disk(meta: &Meta, wanted: &str) -> Result<BTreeSet<[u32; 2]>, Cause> {
+    let wanted_devices = devices(meta, Some(wanted));
+    let Some(recorded) = meta.run.filter.disk.as_deref() else {
+        return wanted_devices;
+    };
+    if wanted.trim_start_matches("/dev/") == recorded {
+        return Ok(BTreeSet::new());
+    }
+    let both = wanted_devices.ok().zip(devices(meta, Some(recorded)).ok());
+    let part = both.and_then(|(wanted, recorded)| part_of(wanted, &recorded));
+    part.ok_or_else(|| others("-d", recorded))
+}
+
+/// The control group that a run was restricted to, from its description.
+fn recorded_cgroup(text: &str) -> ControlGroup {
+    let owned = text.split_once(' ').and_then(|(by, name)| {
+        let by = by.parse().ok()?;
+        matches!(by, By::Unit | By::Pod | By::Container).then(|| ControlGroup::Owned {
+            by,
+            name: name.to_owned(),
+        })
+    });
+    owned.unwrap_or_else(|| ControlGroup::Path(text.into()))
+}
+
+/// What the names of two control groups, without their numbers, say of the first.
+#[derive(Debug, PartialEq, Eq)]
+enum ByName {
+    Same,
+    /// It is neither the second nor below it.
+    Other,
+    Unknown,
+}
+
+fn by_name(wanted: &ControlGroup, recorded: &ControlGroup) -> ByName {
+    match (wanted, recorded) {
+        (ControlGroup::Path(wanted), ControlGroup::Path(recorded)) => {
+            let [wanted, recorded] = [wanted, recorded].map(|path| cgroup::from_root(path));
+            match (wanted == recorded, wanted.starts_with(recorded)) {
+                (true, _) => ByName::Same,
+                (false, true) => ByName::Unknown,
+                (false, false) => ByName::Other,
+            }
+        }
+        (wanted, recorded) if wanted == recorded => ByName::Same,
+        (ControlGroup::Owned { by: wanted, .. }, ControlGroup::Owned { by: recorded, .. }) if wanted == recorded => {
+            ByName::Other
+        }
+        _ => ByName::Unknown,
+    }
+}
+
+/// What has to be selected of a control group. `recorded`: the one that the run was restricted to. `numbers`: those of a group
+/// and of those below it.
+///
+/// # Errors
+/// If the recording does not have it, or that is not known, in one line.
+fn part_of_cgroup(
+    wanted: &ControlGroup,
+    recorded: Option<&str>,
+    numbers: impl Fn(&ControlGroup) -> Result<BTreeSet<u64>, Cause>,
+) -> Result<BTreeSet<u64>, Cause> {
+    let Some(text) = recorded else {
+        return numbers(wanted);
+    };
+    let recorded = recorded_cgroup(text);
+    let name = by_name(wanted, &recorded);
+    if name == ByName::Same {
+        return Ok(BTreeSet::new());
+    }
+    let part = match (numbers(wanted), numbers(&recorded)) {
+        (Err(cause), _) if name == ByName::Unknown => return Err(cause),
+        (Ok(wanted), Ok(recorded)) => part_of(wanted, &recorded),
+        _ => None,
+    };
+    let value = match &recorded {
+        ControlGroup::Owned { name, .. } => name,
+        ControlGroup::Path(_) => text,
+    };
+    part.ok_or_else(|| others(recorded.option(), value))
+}
+
 /// The numbers of a control group and those below it.
 fn cgroups(meta: &Meta, selected: &ControlGroup) -> Result<BTreeSet<u64>, Cause> {
     if meta.boot_id != description::boot_id() {
@@ -158,14 +252,11 @@ pub fn selection(meta: &Meta, target: &Target) -> Result<Selection, Cause> {
     if check("--comm", target.comm.as_deref(), recorded.comm.as_deref())? {
         selection.comm.clone_from(&target.comm);
     }
-    if let Some(cgroup) = &target.cgroup
-        && check(cgroup.option(), Some(&cgroup.to_string()), recorded.cgroup.as_deref())?
-    {
-        selection.cgroups = cgroups(meta, cgroup)?;
+    if let Some(cgroup) = &target.cgroup {
+        selection.cgroups = part_of_cgroup(cgroup, recorded.cgroup.as_deref(), |group| cgroups(meta, group))?;
     }
-    let disk = target.disk.as_deref().map(|name| name.trim_start_matches("/dev/"));
-    if check("-d", disk, recorded.disk.as_deref())? {
-        selection.devices = devices(meta, disk)?;
+    if let Some(disk) = &target.disk {
+        selection.devices = part_of_disk(meta, disk)?;
     }
     let paths = &target.paths;
     let files = || paths.files.iter().map(PathBuf::as_path);
@@ -418,6 +509,101 @@ pub(super) mod tests {
         };
         let refused = selection(&elsewhere, &cgroup).map_err(|cause| cause.line).unwrap_err();
         assert!(refused.ends_with("record with --cgroup"), "{refused}");
+    }
+
+    #[test]
+    fn a_part_of_what_was_recorded_is_selected() {
+        let of = |numbers: &[u64]| BTreeSet::from_iter(numbers.iter().copied());
+        let recorded = of(&[1, 2]);
+        assert_eq!(part_of(of(&[1, 2]), &recorded), Some(of(&[])));
+        assert_eq!(part_of(of(&[2]), &recorded), Some(of(&[2])));
+        assert_eq!(part_of(of(&[1, 2, 3]), &recorded), None);
+        let disk = |recorded: &str, wanted: &str| {
+            let meta = self::recorded(Filter {
+                disk: Some(recorded.to_owned()),
+                ..Filter::default()
+            });
+            let target = Target {
+                disk: Some(wanted.to_owned()),
+                ..Target::default()
+            };
+            let selection = selection(&meta, &target).map_err(|cause| cause.line);
+            selection.map(|selection| selection.devices)
+        };
+        for (recorded, wanted, expected) in [
+            ("sda", "/dev/sda", Ok(BTreeSet::new())),
+            ("sda", "/dev/sda1", Ok(BTreeSet::from([[8, 1]]))),
+            ("sda1", "sda1", Ok(BTreeSet::new())),
+            (
+                "sda1",
+                "sda",
+                Err("recorded with -d sda1: others are not in it".to_owned()),
+            ),
+        ] {
+            assert_eq!(disk(recorded, wanted), expected, "{recorded} {wanted}");
+        }
+    }
+
+    #[test]
+    fn names_of_control_groups_say_which_are_the_same_or_others() {
+        let path = |path: &str| ControlGroup::Path(path.into());
+        let owned = |by, name: &str| ControlGroup::Owned {
+            by,
+            name: name.to_owned(),
+        };
+        for (wanted, recorded, expected) in [
+            (path("/a"), "/a", ByName::Same),
+            (path("/a/"), "a", ByName::Same),
+            (path("/sys/fs/cgroup/a"), "/sys/fs/cgroup/unified/a/", ByName::Same),
+            (path("/a/b"), "/a", ByName::Unknown),
+            (path("/a"), "/a/b", ByName::Other),
+            (path("/ab"), "/a", ByName::Other),
+            (owned(By::Unit, "x"), "unit x", ByName::Same),
+            (owned(By::Unit, "x"), "unit y", ByName::Other),
+            (owned(By::Container, "n/x/c"), "pod n/x", ByName::Unknown),
+            (path("/a"), "unit x", ByName::Unknown),
+            (owned(By::Unit, "x"), "/a", ByName::Unknown),
+        ] {
+            assert_eq!(
+                by_name(&wanted, &recorded_cgroup(recorded)),
+                expected,
+                "{wanted} {recorded}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_control_group_below_the_recorded_one_is_selected() {
+        let path = |path: &str| ControlGroup::Path(path.into());
+        // /a has a/b, which is the unit x.
+        let numbers = |group: &ControlGroup| match group.to_string().as_str() {
+            "/a" => Ok(BTreeSet::from([1, 2])),
+            "/a/b" | "unit x" => Ok(BTreeSet::from([2])),
+            "/c" | "unit y" => Ok(BTreeSet::from([3])),
+            other => Err(Cause::from(format!("no {other}"))),
+        };
+        let select =
+            |wanted: ControlGroup, recorded| part_of_cgroup(&wanted, recorded, numbers).map_err(|cause| cause.line);
+        let unit = |name: &str| recorded_cgroup(&format!("unit {name}"));
+        let b = BTreeSet::from([2]);
+        let others = |recorded: &str| Err(format!("recorded with {recorded}: others are not in it"));
+        for (wanted, recorded, expected) in [
+            (path("/a/b"), None, Ok(b.clone())),
+            (path("/a/b"), Some("/a"), Ok(b.clone())),
+            (unit("x"), Some("/a"), Ok(b)),
+            (path("a/"), Some("/a"), Ok(BTreeSet::new())),
+            (path("/a/b"), Some("unit x"), Ok(BTreeSet::new())),
+            // It has been removed: what was recorded is known by its name.
+            (path("/gone/"), Some("/gone"), Ok(BTreeSet::new())),
+            (path("/a"), Some("/a/b"), others("--cgroup /a/b")),
+            (path("/a"), Some("unit x"), others("--unit x")),
+            (unit("y"), Some("/a"), others("--cgroup /a")),
+            (path("/a/none"), Some("/a"), Err("no /a/none".to_owned())),
+            (path("/none"), Some("/a"), others("--cgroup /a")),
+            (unit("none"), Some("unit x"), others("--unit x")),
+        ] {
+            assert_eq!(select(wanted.clone(), recorded), expected, "{wanted} {recorded:?}");
+        }
     }
 
     #[test]
