@@ -159,6 +159,11 @@ const WRONG: &[(&[&str], &str)] = &[
         "--buffer: at most an eighth of the memory, which is ",
     ),
     (&["report", "x.iosb", "--lost", "--html", "x.html"], "--html"),
+    (
+        &["report", "x.iosb", "--lost", "-p", "1"],
+        "'--lost' cannot be used with '--pid <PID,...>'",
+    ),
+    (&["report", "x.iosb", "--dir", "/srv", "--lost"], "--lost"),
     (&["--check", "--folded"], "--folded"),
     (&["--slower", "x"], "not a time such as 10ms or 500us (0: every call)"),
     (&["--check", "--budget", "5"], "cannot be used with"),

@@ -318,6 +318,22 @@ const OTHER_FORMS: [&str; 12] = [
     "events",
 ];
 
+/// Options that select from a recording: what is missing from it has no process, no file and no disk.
+const SELECTIONS: [&str; 12] = [
+    "pids",
+    "follow",
+    "disk",
+    "queued",
+    "cgroup",
+    "unit",
+    "pod",
+    "container",
+    "comm",
+    "files",
+    "folders",
+    "all_files",
+];
+
 /// Options of `report`.
 #[derive(Args, Debug)]
 #[command(override_usage = "IOStackBreakdown report [OPTIONS] FILE [INTERVAL [COUNT]]")]
@@ -343,7 +359,7 @@ pub struct Report {
     pub to: Option<Moment>,
     /// Print only what is missing from the recording: records that were lost, and damage
     #[arg(long, conflicts_with_all = ["json", "folded", "oneline", "export_json", "html", "svg", "by", "summary", "milliseconds",
-        "microseconds", "from", "to", "interval"])]
+        "microseconds", "from", "to", "interval"], conflicts_with_all = SELECTIONS)]
     pub lost: bool,
     /// Print each call that took TIME or longer
     #[arg(long, value_name = "TIME", value_parser = threshold, conflicts_with_all = ["folded", "lost"])]

@@ -1347,6 +1347,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_missing_cannot_be_selected() {
+        assert!(command_of("report x --lost").is_ok());
+        for selection in [
+            "-p 1",
+            "-p 1 -f",
+            "-d sda",
+            "-Q",
+            "--cgroup /a",
+            "--unit a",
+            "--pod a/b",
+            "--container a",
+            "--comm a",
+            "--file /a",
+            "--dir /a",
+            "--all-files",
+        ] {
+            assert!(command_of(&format!("report x {selection}")).is_ok(), "{selection}");
+            let refused = command_of(&format!("report x --lost {selection}")).unwrap_err();
+            assert!(refused.contains("cannot be used with"), "{selection}: {refused}");
+        }
+    }
+
+    #[test]
     fn a_ring_has_its_size_and_its_triggers() {
         let ring_of = |words: &str| match command_of(&format!("record {words}")) {
             Ok(Command::Record { recording, .. }) => recording.ring.unwrap(),
