@@ -515,6 +515,14 @@ fn the_verb_exports_a_recording_and_says_what_it_cannot() {
             "{words:?}: {status:?} {err}"
         );
     }
+    // What was lost is no export.
+    let nothing = folder.join("nothing");
+    let words = ["--to", "blktrace", "-T", "syscall", "-o", nothing.to_str().unwrap()];
+    let (status, _, err) = verb(&recording, &words);
+    let said = "error: blktrace can hold nothing of what is selected";
+    assert!(status == Some(1) && err.trim_end().ends_with(said), "{err}");
+    assert!(err.contains("INCOMPLETE: 2,113 calls were lost"), "{err}");
+    assert!(!nothing.exists());
     let quiet = format!(
         "'{}' export '{}' --to jsonl | head -1 >'{}'; exit \"${{PIPESTATUS[0]}}\"",
         env!("CARGO_BIN_EXE_IOStackBreakdown"),

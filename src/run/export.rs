@@ -33,16 +33,13 @@ pub fn export(from: &Path, export: &Export) -> Result<u8, Cause> {
     let written = export::export(export.format, meta, &selection, batches, &mut *output, progress);
     say::erase();
     match written {
-        Ok(summary) if summary.written() == 0 && summary.lost.is_empty() => {
+        Ok(summary) if summary.written() == 0 => {
             say_left_out(&summary);
             say_damage(&recording);
             if let Some(made) = made {
                 made.remove();
             }
-            Err(match summary.records {
-                0 => "nothing that is selected was recorded".to_owned().into(),
-                _ => format!("{} can hold nothing of what is selected", export.format.name()).into(),
-            })
+            Err(nothing(&summary, export.format).into())
         }
         Ok(summary) => {
             say_summary(&summary, export);
@@ -167,6 +164,17 @@ fn say_summary(summary: &Summary, export: &Export) {
     say_left_out(summary);
 }
 
+/// Why nothing was written.
+fn nothing(summary: &Summary, format: Format) -> String {
+    match (summary.records, summary.lost.is_empty()) {
+        (0, true) => "nothing that is selected was recorded".to_owned(),
+        (0, false) => {
+            "nothing that is selected was recorded, unless it was lost (report --lost has the intervals)".to_owned()
+        }
+        _ => format!("{} can hold nothing of what is selected", format.name()),
+    }
+}
+
 /// What was not written, and why.
 pub fn say_left_out(summary: &Summary) {
     say_left_out_of_format(&summary.left_out);
@@ -189,6 +197,7 @@ mod tests {
 
     use super::*;
     use crate::args::Part;
+    use crate::model::record::Kind;
     use crate::model::report::Filter;
 
     fn wanted() -> Export {
@@ -231,6 +240,25 @@ mod tests {
             line(&Export { disk, ..wanted() }),
             "no such disk in the recording: 'sdb'; it has sda"
         );
+    }
+
+    #[test]
+    fn an_export_of_nothing_says_why() {
+        let why = |records, lost| {
+            let lost = if lost > 0 { vec![(Kind::Call, lost)] } else { Vec::new() };
+            let summary = Summary {
+                records,
+                lost,
+                ..Summary::default()
+            };
+            nothing(&summary, Format::Fio)
+        };
+        assert_eq!(why(0, 0), "nothing that is selected was recorded");
+        assert_eq!(
+            why(0, 7),
+            "nothing that is selected was recorded, unless it was lost (report --lost has the intervals)"
+        );
+        assert_eq!([why(1, 0), why(1, 7)], ["fio can hold nothing of what is selected"; 2]);
     }
 
     #[test]

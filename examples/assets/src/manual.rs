@@ -420,7 +420,7 @@ const STATUSES: &[Part] = &[
     Item("0", "done"),
     Item(
         "1",
-        "could not measure, compare or read a recording, or a recording ended early because it could not be written; one line on standard error says why, and what to do. With --check: a layer counted nothing, or the kernel refused a probe",
+        "could not measure, compare, read or export a recording, or a recording ended early because it could not be written; one line on standard error says why, and what to do. With --check: a layer counted nothing, or the kernel refused a probe",
     ),
     Item("2", "wrong usage"),
     Item(
