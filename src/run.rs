@@ -128,18 +128,30 @@ pub fn trace(options: &Options) -> Result<u8, Failure> {
 /// # Errors
 /// The cause, in one line.
 pub fn record(recording: &args::Recording, options: &Options) -> Result<u8, Failure> {
-    let largest = RecordWish::largest_total(kernel::memory_bytes());
-    if recording.buffer.is_some_and(|buffer| buffer > largest) {
-        return Err(Failure::usage(format!(
-            "--buffer: at most an eighth of the memory, which is {}M here",
-            largest >> 20
-        )));
-    }
+    check_sizes(recording, kernel::memory_bytes()).map_err(Failure::usage)?;
     let status = match options.measure.target.command() {
         None => COULD_NOT_MEASURE,
         Some(_) => COULD_NOT_MEASURE_COMMAND,
     };
     measure(options, Some(recording), &|cause| Failure::new(status, cause))
+}
+
+/// Checks what a recording takes of the machine's `memory`, in bytes.
+fn check_sizes(recording: &args::Recording, memory: u64) -> Result<(), String> {
+    let ring = recording.ring.as_ref().and_then(|ring| ring.bytes);
+    let sizes = [
+        ("--buffer", recording.buffer, RecordWish::largest_total(memory)),
+        ("--ring", ring, ring::most_bytes(memory)),
+    ];
+    for (option, bytes, most) in sizes {
+        if bytes.is_some_and(|bytes| bytes > most) {
+            let most = most >> 20;
+            return Err(format!(
+                "{option}: at most an eighth of the memory, which is {most}M here"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Tries every probe, and prints which ones fire. Otherwise like [`trace`].
@@ -591,5 +603,33 @@ fn follow_existing(attached: &mut Attached, roots: &[u32]) -> Result<(), String>
                 stop_tracing(attached, global)?;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_takes_an_eighth_of_the_memory_at_most() {
+        let memory = 8 << 30;
+        let check = |buffer, bytes| {
+            let ring = args::Ring {
+                bytes,
+                ..args::Ring::default()
+            };
+            let recording = args::Recording {
+                buffer,
+                ring: Some(ring),
+                ..args::Recording::default()
+            };
+            check_sizes(&recording, memory)
+        };
+        let (eighth, more) = (Some(1 << 30), Some((1 << 30) + 1));
+        assert_eq!(check(None, None), Ok(()));
+        assert_eq!(check(eighth, eighth), Ok(()));
+        let refused = |option| format!("{option}: at most an eighth of the memory, which is 1024M here");
+        assert_eq!(check(more, None), Err(refused("--buffer")));
+        assert_eq!(check(None, more), Err(refused("--ring")));
     }
 }

@@ -158,6 +158,10 @@ const WRONG: &[(&[&str], &str)] = &[
         &["record", "--buffer", "100T"],
         "--buffer: at most an eighth of the memory, which is ",
     ),
+    (
+        &["record", "--ring", "60s,100T"],
+        "--ring: at most an eighth of the memory, which is ",
+    ),
     (&["report", "x.iosb", "--lost", "--html", "x.html"], "--html"),
     (
         &["report", "x.iosb", "--lost", "-p", "1"],

@@ -246,7 +246,7 @@ pub struct Record {
     /// segment (60 s or 64 MiB)
     #[arg(long, value_name = "TIME", value_parser = time_span)]
     pub sync: Option<Duration>,
-    /// Keep only the last TIME, in memory, and at most SIZE of it (by default 256M, at most an eighth of the memory). It is
+    /// Keep only the last TIME, in memory, and at most SIZE of it (by default 256M), at most an eighth of the memory. It is
     /// written when an --until happens, or at once at SIGUSR1. Exit status 4 if nothing was written
     #[arg(long, value_name = "TIME[,SIZE]", value_parser = ring, conflicts_with_all = ["max_size", "sync"])]
     pub ring: Option<(Duration, Option<u64>)>,

@@ -22,8 +22,9 @@ use crate::view::text::trigger::{KnownNames, occurrence, unmet};
 
 use super::record::{SECOND, default_free, folder, free_bytes, time_of_day};
 
-/// The most memory without `--ring TIME,SIZE`, and its part of all memory.
+/// The most memory without `--ring TIME,SIZE`.
 const BYTES: u64 = 256 << 20;
+/// The most memory, as a part of all.
 const PART_OF_MEMORY: u64 = 8;
 /// How often calls under way are looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -39,8 +40,13 @@ const NOT_WRITTEN: u8 = 1;
 
 /// The most bytes that a ring has.
 pub fn bytes(ring: &args::Ring) -> u64 {
-    let most = kernel::memory_bytes() / PART_OF_MEMORY;
-    ring.bytes.unwrap_or(BYTES.min(most.max(1)))
+    ring.bytes
+        .unwrap_or_else(|| BYTES.min(most_bytes(kernel::memory_bytes()).max(1)))
+}
+
+/// The most bytes that a ring may have. `memory`: of the machine, in bytes.
+pub const fn most_bytes(memory: u64) -> u64 {
+    memory / PART_OF_MEMORY
 }
 
 /// Keeps the last part of a run in memory.
