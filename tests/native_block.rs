@@ -30,7 +30,9 @@ const BLOCK: usize = 4096;
 const READS: u64 = 200;
 const WRITES: u64 = 50;
 const FSYNCS: usize = 7;
-/// The maximum number of runs until one loses nothing.
+/// The maximum number of runs until one loses nothing. On a busy disk, requests of others are under way at the end of most.
+const UNTIL_WHOLE: u32 = 50;
+/// The same until the kernel writes pages back.
 const ATTEMPTS: u32 = 10;
 
 /// Tests run one at a time: the disk's counters are shared.
@@ -185,6 +187,17 @@ impl Measured {
         schema::sum(&self.blk["lost"]) + self.under_way() == 0 && !disk_differs
     }
 
+    /// What is missing, in words.
+    fn incomplete(&self) -> String {
+        format!(
+            "lost {}, {} under way, diskstats {}, all tracepoints fired: {}",
+            self.blk["lost"],
+            self.under_way(),
+            self.blk["diskstats"]["agreement"],
+            self.all_fired
+        )
+    }
+
     /// How many of the losses are reported as programs not called by the kernel.
     fn not_called(&self) -> u64 {
         let causes = schema::array(&self.blk["lost_causes"]).iter();
@@ -193,16 +206,16 @@ impl Measured {
     }
 }
 
-/// Runs until one is complete, which `is_right` must accept. Each incomplete run must satisfy `adds_up`, and if it
-/// names tracepoints that do not fire as the cause, this must be true of the kernel. If no run is complete, nothing
-/// more can be checked.
+/// Runs until one is complete, which `is_right` must accept; one of them must be. Each incomplete run must satisfy `adds_up`,
+/// and if it names tracepoints that do not fire as the cause, this must be true of the kernel.
 fn until_whole(
     arguments: &[&str],
     work: impl Fn(),
     is_right: impl Fn(&Measured) -> bool,
     adds_up: impl Fn(&Measured) -> bool,
 ) {
-    for _ in 0..ATTEMPTS {
+    let mut seen = Vec::new();
+    for _ in 0..UNTIL_WHOLE {
         let run = measured(arguments, &work);
         if run.is_whole() {
             assert!(is_right(&run), "{arguments:?}: {}", run.printed);
@@ -214,7 +227,12 @@ fn until_whole(
             "{arguments:?}: {}",
             run.printed
         );
+        seen.push(run.incomplete());
     }
+    panic!(
+        "{arguments:?}: no run of {UNTIL_WHOLE} is complete: {}",
+        seen.join("; ")
+    );
 }
 
 #[test]
