@@ -408,6 +408,13 @@ fn a_stopped_view_gives_the_terminal_back_and_continues() {
 }
 
 #[test]
+fn in_the_background_it_waits_for_its_terminal() {
+    let recorded = Recorded::new("background");
+    let path = recorded.path().display().to_string();
+    terminal::assert_waits_for_the_foreground(&recorded.0, &["report", &path, "--live"], "PAUSED 1/8");
+}
+
+#[test]
 fn it_ends_with_its_terminal() {
     let recorded = Recorded::new("closed");
     let mut session = recorded.show((80, 24), &[], &[]);

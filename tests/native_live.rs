@@ -179,6 +179,13 @@ fn a_recording_goes_on_while_the_screen_is_paused() {
 }
 
 #[test]
+fn in_the_background_it_waits_for_its_terminal() {
+    let folder = Folder::new("background");
+    let words = ["--live", "-p", &pid()];
+    terminal::assert_waits_for_the_foreground(&folder.0, &words, " LIVE");
+}
+
+#[test]
 fn what_is_wrong_is_said_on_the_usual_screen() {
     let folder = Folder::new("wrong");
     fs::create_dir(folder.0.join("there.iosb")).unwrap();

@@ -175,8 +175,8 @@ impl LiveView {
         Ok(())
     }
 
-    /// Readable when keys were pressed.
-    pub fn keys_fd(&self) -> BorrowedFd<'_> {
+    /// Readable when keys were pressed; `None`: in the background.
+    pub fn keys_fd(&self) -> Option<BorrowedFd<'_>> {
         self.console.keys_fd()
     }
 

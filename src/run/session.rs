@@ -488,7 +488,8 @@ impl Session<Live> {
         let child = watched.child.as_ref().map(|(_, pidfd)| pidfd);
         let written = self.sinks.progress().into_iter().map(|fd| (Other::Written, fd));
         let metrics = self.metrics.as_ref().map(|metrics| (Other::Metrics, metrics.ready()));
-        let keys = self.live.as_ref().map(|live| (Other::Keys, live.keys_fd()));
+        let keys = self.live.as_ref().and_then(LiveView::keys_fd);
+        let keys = keys.map(|fd| (Other::Keys, fd));
         let frame = self
             .live
             .as_ref()

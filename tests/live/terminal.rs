@@ -47,6 +47,28 @@ fn size_of((columns, rows): (u16, u16)) -> libc::winsize {
 impl Session {
     /// Starts the tool with these words in a directory.
     pub fn start(folder: &Path, size: (u16, u16), words: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut tool = Command::new(TOOL);
+        tool.args(words);
+        Self::of(tool, folder, size, variables)
+    }
+
+    /// Starts the tool with these words in the background of a shell, which brings it to the foreground, continues it in the
+    /// background when it has stopped, and brings it back.
+    fn start_in_background(folder: &Path, size: (u16, u16), words: &[&str]) -> (Self, Background) {
+        let mut shell = Command::new("sh");
+        let script = r#"set -m; "$@" & echo $! > pid.new; mv pid.new pid; read go; fg; bg; read go; fg"#;
+        shell.args(["-c", script, "sh", TOOL]).args(words);
+        let mut session = Self::of(shell, folder, size, &[]);
+        let mut pid = None;
+        session.wait_until("started", |_| {
+            pid = std::fs::read_to_string(folder.join("pid")).ok();
+            pid.is_some()
+        });
+        let pid = Pid::from_raw(pid.unwrap().trim().parse().unwrap());
+        (session, Background(pid))
+    }
+
+    fn of(mut tool: Command, folder: &Path, size: (u16, u16), variables: &[(&str, &str)]) -> Self {
         let opened = openpty(&size_of(size), None).unwrap();
         let (master, slave) = (File::from(opened.master), opened.slave);
         // The tool must not keep its own terminal open.
@@ -55,9 +77,7 @@ impl Session {
             assert_eq!(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) }, 0);
         }
         let before = tcgetattr(&slave).unwrap();
-        let mut tool = Command::new(TOOL);
-        tool.args(words)
-            .current_dir(folder)
+        tool.current_dir(folder)
             .env_remove("NO_COLOR")
             .env_remove("LC_ALL")
             .env_remove("LC_CTYPE")
@@ -228,6 +248,59 @@ impl Session {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// The tool, which a shell has started.
+pub struct Background(Pid);
+
+impl Background {
+    /// Waits until it runs and takes hardly any CPU: less than a tenth of one, for two seconds.
+    fn wait_until_idle(&self, session: &mut Session) {
+        let (mut since, (_, mut before)) = (Instant::now(), self.used());
+        session.wait_until("idle in the background", |_| {
+            let took = since.elapsed();
+            if took < Duration::from_secs(2) {
+                return false;
+            }
+            let (is_stopped, now) = self.used();
+            let used = now - before;
+            (since, before) = (Instant::now(), now);
+            !is_stopped && used < took / 10
+        });
+    }
+
+    /// Whether it is stopped, and the CPU time that it has taken.
+    fn used(&self) -> (bool, Duration) {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap();
+        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+        let ticks: u64 = fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum();
+        // SAFETY: only returns a number.
+        let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as u64;
+        (fields[0] == "T", Duration::from_millis(ticks * 1000 / per_second))
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = kill(self.0, Signal::SIGKILL);
+        }
+    }
+}
+
+/// Starts a view in the background of a shell, brings it to the foreground, and does the same after Ctrl-Z. `shown`: what
+/// is on its screen.
+pub fn assert_waits_for_the_foreground(folder: &Path, words: &[&str], shown: &str) {
+    let (mut session, background) = Session::start_in_background(folder, (100, 30), words);
+    for end in ["\x1a", "q"] {
+        background.wait_until_idle(&mut session);
+        assert!(!session.is_alternate() && !session.is_raw());
+        session.press("go\n");
+        session.wait_until("it is shown", |session| session.is_raw() && session.is_alternate());
+        session.wait_for(shown);
+        session.press(end);
+    }
+    session.assert_ended();
 }
 
 impl Drop for Session {

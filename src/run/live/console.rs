@@ -25,6 +25,8 @@ use crate::view::live::{Look, Model, draw, frame};
 const FRAME: Duration = Duration::from_millis(100);
 /// How long the rest of a key may take after ESC.
 const ESCAPE: Duration = Duration::from_millis(50);
+/// How often a process in the background looks whether the terminal is its own: not every shell sends SIGCONT at `fg`.
+const BACKGROUND: Duration = Duration::from_secs(1);
 /// The alternate screen, without a cursor; and back.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
 /// An empty screen.
@@ -46,6 +48,8 @@ pub struct Console {
     /// Something has changed since the last frame.
     is_dirty: bool,
     drawn: Option<Instant>,
+    /// When it last tried to take over the terminal.
+    entered: Instant,
 }
 
 /// Checks that there is a terminal for the view.
@@ -105,6 +109,7 @@ impl Console {
             escape_at: None,
             is_dirty: true,
             drawn: None,
+            entered: Instant::now(),
         };
         console
             .enter()
@@ -115,6 +120,7 @@ impl Console {
 
     /// Takes over the terminal, unless the process is in the background.
     fn enter(&mut self) -> io::Result<()> {
+        self.entered = Instant::now();
         let stdin = io::stdin();
         // A terminal that controls no session has no foreground.
         if tcgetpgrp(&stdin).is_ok_and(|foreground| foreground != getpgrp()) {
@@ -135,10 +141,11 @@ impl Console {
         Ok(())
     }
 
-    /// Readable when keys were pressed.
-    pub fn keys_fd(&self) -> BorrowedFd<'_> {
+    /// Readable when keys were pressed. `None`: in the background, where keys are for others, and reading them would stop
+    /// the process.
+    pub fn keys_fd(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: standard input stays open until the process ends.
-        unsafe { BorrowedFd::borrow_raw(0) }
+        is_shown().then(|| unsafe { BorrowedFd::borrow_raw(0) })
     }
 
     /// A descriptor to poll while a frame waits for the one that is being written.
@@ -175,6 +182,9 @@ impl Console {
 
     /// When something is to be done even if nothing happens.
     pub fn wake(&self) -> Option<Instant> {
+        if !is_shown() {
+            return Some(self.entered + BACKGROUND);
+        }
         let frame = (self.is_dirty && !self.output.is_busy()).then(|| self.next_frame());
         [frame, self.escape_at].into_iter().flatten().min()
     }
@@ -190,8 +200,10 @@ impl Console {
     /// If the terminal is closed.
     pub fn show(&mut self, model: &Model) -> io::Result<()> {
         self.output.settle()?;
-        let is_shown = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-        if !is_shown || !self.is_dirty || self.output.is_busy() || self.next_frame() > Instant::now() {
+        if !is_shown() && self.entered.elapsed() >= BACKGROUND {
+            self.enter()?;
+        }
+        if !is_shown() || !self.is_dirty || self.output.is_busy() || self.next_frame() > Instant::now() {
             return Ok(());
         }
         let size = terminal_size::terminal_size_of(io::stdout());
@@ -272,6 +284,11 @@ impl Console {
         let _ = io::stdout().write_all(text.as_bytes());
         say::release();
     }
+}
+
+/// Whether the terminal shows the view. It does not while the process is in the background.
+fn is_shown() -> bool {
+    BEFORE.lock().unwrap_or_else(PoisonError::into_inner).is_some()
 }
 
 /// Gives the terminal back, with the settings from before. May be called at any time and from any thread.

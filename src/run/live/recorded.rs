@@ -149,7 +149,8 @@ impl Seconds<'_> {
             let due = self.model.is_playing.then_some(next);
             let wake = [due, console.wake()].into_iter().flatten().min();
             let written = console.progress().map(|fd| (Other::Written, fd));
-            let others: Vec<_> = written.into_iter().chain([(Other::Keys, console.keys_fd())]).collect();
+            let keys = console.keys_fd().map(|fd| (Other::Keys, fd));
+            let others: Vec<_> = written.into_iter().chain(keys).collect();
             let event = wait(&signals, &[], None, &others, None, wake);
             match event.map_err(|error| Cause::of("cannot wait for events", &error))? {
                 Event::Keys => {
