@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use crate::cause::Cause;
 use crate::model::events::Events;
+use crate::model::report::slow::LeftOut;
 use crate::number::thousands;
 use crate::run::record::host_in_names;
 use crate::view::live::Model;
@@ -39,6 +40,11 @@ fn render(model: &Model, first: usize, last: usize, page: &mut Vec<u8>) -> io::R
         if let (Some(report), Some(digest)) = (model.history.report(number), model.history.digest(number)) {
             let events = Events {
                 slow_calls: digest.slow_calls.clone(),
+                // Of all causes.
+                left_out: LeftOut {
+                    limited: digest.left_out,
+                    no_room: 0,
+                },
                 ..Events::default()
             };
             html.events(&events, &mut Sheet { out: page, screen })?;
@@ -46,4 +52,22 @@ fn render(model: &Model, first: usize, last: usize, page: &mut Vec<u8>) -> io::R
         }
     }
     html.end(&mut Sheet { out: page, screen })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::live::example;
+
+    #[test]
+    fn a_page_counts_the_slow_calls_that_were_not_kept() {
+        let model = example::model(20);
+        let (first, last) = model.history.range().unwrap();
+        let digests = (first..=last).filter_map(|number| model.history.digest(number));
+        assert_eq!(digests.map(|digest| digest.left_out).sum::<u64>(), 6);
+        let mut page = Vec::new();
+        render(&model, first, last, &mut page).unwrap();
+        let page = String::from_utf8(page).unwrap();
+        assert!(page.contains("6 more slow calls are not listed."));
+    }
 }
