@@ -26,6 +26,7 @@ use crate::model::report::moment::DiskUse;
 use crate::model::report::slow::SlowCall;
 use crate::model::report::stack::StackReport;
 use crate::model::report::{Report, nanoseconds};
+use crate::model::run_info::RunInfo;
 use crate::model::selection::Selection;
 use crate::model::snapshot::{Snapshot, StackIncreases};
 use crate::say;
@@ -99,6 +100,7 @@ impl LiveView {
         let records = facts.has_records.then(|| Recorded {
             rules: rules(
                 clock,
+                info,
                 &record::rows(info),
                 slower_ns,
                 &live.limits,
@@ -292,12 +294,13 @@ fn without_stack(stack: Option<&StackReport>) -> Option<String> {
 
 fn rules(
     clock: Clock,
+    run: &RunInfo,
     rows: &[String],
     slower_ns: Option<u64>,
     limits: &[crate::model::report::records::Limit],
     disks: &[crate::model::recording::Disk],
 ) -> Rules {
-    let mut rules = Rules::new(clock, rows, slower_ns.unwrap_or(u64::MAX), limits);
+    let mut rules = Rules::new(clock, run, rows, slower_ns.unwrap_or(u64::MAX), limits);
     for disk in disks {
         rules.disks.insert(disk.number, disk.number);
         let partitions = disk.partitions.iter();

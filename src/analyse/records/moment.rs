@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::names::{FileKey, Names};
 use super::usage::Usage;
+use crate::analyse::Measured;
 use crate::catalog::families;
 use crate::model::clock::Clock;
 use crate::model::ids::{By, Family, Layer, Op, Row};
@@ -12,6 +13,7 @@ use crate::model::report::group::Who;
 use crate::model::report::moment::{DiskUse, Moment, MomentGroup, OpenFileUse};
 use crate::model::report::records::{Limit, Limited};
 use crate::model::report::slow::{CallPath, PathKind, SlowCall, SlowRow};
+use crate::model::run_info::RunInfo;
 
 /// Groups of each kind, open files and slow calls that are kept.
 const MOST: usize = 100;
@@ -22,6 +24,8 @@ pub struct Rules {
     pub clock: Clock,
     /// The row of each slot of a call's rows.
     pub rows: Vec<Option<Row>>,
+    /// No layer below the system calls is measured.
+    not_split: bool,
     pub slower_ns: u64,
     pub limits: Vec<Limit>,
     families: HashMap<Op, Family>,
@@ -30,11 +34,13 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// `rows`: the names of a call's rows, by slot.
+    /// `rows`: the names of a call's rows, by slot, also of those that were not measured.
     #[must_use]
-    pub fn new(clock: Clock, rows: &[String], slower_ns: u64, limits: &[Limit]) -> Self {
+    pub fn new(clock: Clock, run: &RunInfo, rows: &[String], slower_ns: u64, limits: &[Limit]) -> Self {
+        let measured = run.stack.as_ref().map(Measured::of);
         Self {
             clock,
+            not_split: measured.is_none_or(|measured| !measured.is_split()),
             rows: rows.iter().map(|name| name.parse().ok()).collect(),
             slower_ns,
             limits: limits.to_vec(),
@@ -352,7 +358,6 @@ fn slow_call(call: &Call, names: &Names, rules: &Rules) -> SlowCall {
             .map(|at| at + Layer::ALL.len()),
     };
     rows.sort_by_key(order);
-    let below = |row: &Option<Row>| matches!(row, Some(Row::Layer(layer)) if *layer != Layer::Syscall);
     SlowCall {
         ended: rules.clock.wall(call.end_ns.unwrap_or(call.begin_ns)),
         pid: call.pid,
@@ -367,6 +372,42 @@ fn slow_call(call: &Call, names: &Names, rules: &Rules) -> SlowCall {
         errno: failed.map(|value| -value),
         total_ns: call.duration_ns().unwrap_or(0),
         rows,
-        not_split: !rules.rows.iter().any(below),
+        not_split: rules.not_split,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::synthetic;
+    use super::*;
+    use crate::model::run_info::StackInfo;
+
+    #[test]
+    fn the_time_of_slow_calls_is_split_if_a_layer_below_was_measured() {
+        let names = Names::default();
+        let mut call = synthetic::call(Op::Pread64, 100, 4096, 512);
+        (call.rows[0], call.rows[1]) = (3, 7);
+        let records = Records {
+            calls: vec![call],
+            ..Records::default()
+        };
+        let rows = ["syscall", "vfs"].map(str::to_owned);
+        for (has_vfs, label) in [(true, "syscall"), (false, "kernel (not split)")] {
+            let run = RunInfo {
+                stack: Some(StackInfo {
+                    layers: vec![(Layer::Syscall, true), (Layer::Vfs, has_vfs)],
+                    ..StackInfo::default()
+                }),
+                ..RunInfo::default()
+            };
+            let rules = Rules::new(Clock::default(), &run, &rows, 0, &[]);
+            let mut fold = Fold::begin(0);
+            fold.take(&records, &names, &rules);
+            let moment = fold.finish(1000, &names, &rules);
+            let [slow] = &moment.slow_calls[..] else {
+                panic!("{moment:?}")
+            };
+            assert_eq!(slow.label(&slow.rows[0]), label);
+        }
     }
 }

@@ -66,7 +66,7 @@ pub fn show(from: &Path, part: &Part, live: &LiveOptions, options: &Options) -> 
     };
     let mut seconds = Seconds {
         model: Model::new(facts, None),
-        rules: rules(clock, &meta.rows, slower_ns, &live.limits, &meta.disks),
+        rules: rules(clock, &meta.run, &meta.rows, slower_ns, &live.limits, &meta.disks),
         spans: Vec::new(),
         remembered: BTreeMap::new(),
         recording: &recording,
