@@ -33,6 +33,10 @@ pub const SECOND: Duration = Duration::from_secs(1);
 const KEEP_FREE: u64 = 1 << 30;
 /// Bursts of losses that are named one by one at the end.
 const LOSSES_SHOWN: usize = 5;
+/// Names that are tried if the first ones exist.
+const NAMES: u32 = 1000;
+/// The end of a page's name.
+pub const PAGE: &str = "html";
 
 /// The recording of a run.
 pub enum Recorder {
@@ -381,7 +385,7 @@ fn own(cpu_ns: u64, span: Duration, writes: OwnWrites) -> String {
     line
 }
 
-/// The time of now in the name of a directory.
+/// The time of now in names.
 pub fn now_in_name() -> String {
     jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string()
 }
@@ -406,6 +410,33 @@ pub fn folder(options: &args::Recording, now: &str) -> PathBuf {
         let host = host_in_names();
         PathBuf::from(format!("io-{host}-{now}.{EXTENSION}"))
     })
+}
+
+/// Writes under the first name that is free: `x.iosb`, `x-2.iosb`, `x-3.iosb`. Returns it.
+///
+/// # Errors
+/// The cause why it cannot; that a name exists has the `errno` `EEXIST`.
+pub fn under_free_name(path: &Path, mut write: impl FnMut(&Path) -> Result<(), Cause>) -> Result<PathBuf, Cause> {
+    let mut number = 1;
+    loop {
+        let path = numbered(path, number);
+        match write(&path) {
+            Err(cause) if cause.errno == Some(libc::EEXIST) && number < NAMES => number += 1,
+            written => return written.map(|()| path),
+        }
+    }
+}
+
+fn numbered(path: &Path, number: u32) -> PathBuf {
+    if number == 1 {
+        return path.to_owned();
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = match name.rsplit_once('.') {
+        Some((stem, end)) if [EXTENSION, PAGE].contains(&end) => format!("{stem}-{number}.{end}"),
+        _ => format!("{name}-{number}"),
+    };
+    path.with_file_name(name)
 }
 
 /// The host's name without characters that are unusual in names of files.
@@ -511,6 +542,15 @@ pub fn rows(info: &RunInfo) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::model::report::Filter;
+
+    #[test]
+    fn names_that_exist_get_a_number() {
+        let named = |path: &str, number| numbered(Path::new(path), number).display().to_string();
+        assert_eq!(named("/a/x.iosb", 1), "/a/x.iosb");
+        assert_eq!(named("/a/x.iosb", 2), "/a/x-2.iosb");
+        assert_eq!(named("x.1.html", 3), "x.1-3.html");
+        assert_eq!((named("x", 12), named("x.1", 12)), ("x-12".into(), "x.1-12".into()));
+    }
 
     #[test]
     fn the_path_of_the_recorded_file_is_whole() {

@@ -14,13 +14,13 @@ use crate::model::snapshot::Snapshot;
 use crate::model::trigger::{Fired, Trigger};
 use crate::number::{decimal_bytes, exact_bytes, length, thousands};
 use crate::printable::printable;
-use crate::recording::{EXTENSION, Kept, Ring, RingLimits};
+use crate::recording::{Kept, Ring, RingLimits};
 use crate::say;
 use crate::source::live;
 use crate::view::text::counted;
 use crate::view::text::trigger::{KnownNames, occurrence, unmet};
 
-use super::record::{SECOND, default_free, folder, free_bytes, time_of_day};
+use super::record::{SECOND, default_free, folder, free_bytes, time_of_day, under_free_name};
 
 /// The most memory without `--ring TIME,SIZE`.
 const BYTES: u64 = 256 << 20;
@@ -30,8 +30,6 @@ const PART_OF_MEMORY: u64 = 8;
 const LOOK: Duration = Duration::from_millis(100);
 /// How often at most those of all threads are, which takes a system call.
 const LOOK_AT_ALL: Duration = Duration::from_secs(1);
-/// Names of a recording that are tried if the first ones exist.
-const NAMES: u32 = 1000;
 
 /// Exit status if nothing was written.
 const NOT_TRIGGERED: u8 = 4;
@@ -458,27 +456,15 @@ fn lost(end: &End) -> String {
 
 /// Writes it under the first name that is free, if there is enough space.
 fn write(kept: &Kept, path: &Path, options: &args::Recording, mut progress: impl FnMut(u64)) -> Written {
-    let mut result = check_space(kept, path, options);
-    if result.is_ok() {
-        for number in 1..=NAMES {
-            let path = numbered(path, number);
-            match kept.write(&path, &mut progress) {
-                Err(cause) if cause.errno == Some(libc::EEXIST) && number < NAMES => {}
-                written => {
-                    result = written.map(|()| path);
-                    break;
-                }
-            }
-        }
-    }
+    let has_space = check_space(kept, path, options);
     Written {
-        result,
+        result: has_space.and_then(|()| under_free_name(path, |path| kept.write(path, &mut progress))),
         end: kept.end.clone(),
         is_cut_by_size: kept.is_cut_by_size,
     }
 }
 
-fn check_space(kept: &Kept, path: &Path, options: &args::Recording) -> Result<PathBuf, Cause> {
+fn check_space(kept: &Kept, path: &Path, options: &args::Recording) -> Result<(), Cause> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let keep_free = options.keep_free.unwrap_or_else(|| default_free(path));
     match free_bytes(parent.unwrap_or(Path::new("."))) {
@@ -489,35 +475,14 @@ fn check_space(kept: &Kept, path: &Path, options: &args::Recording) -> Result<Pa
             decimal_bytes(free),
             decimal_bytes(keep_free)
         ))),
-        _ => Ok(path.to_owned()),
+        _ => Ok(()),
     }
-}
-
-/// `x.iosb`, `x-2.iosb`, `x-3.iosb`
-fn numbered(path: &Path, number: u32) -> PathBuf {
-    if number == 1 {
-        return path.to_owned();
-    }
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let name = match name.strip_suffix(&format!(".{EXTENSION}")) {
-        Some(stem) => format!("{stem}-{number}.{EXTENSION}"),
-        None => format!("{name}-{number}"),
-    };
-    path.with_file_name(name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::record::Kind;
-
-    #[test]
-    fn names_that_exist_get_a_number() {
-        let named = |path: &str, number| numbered(Path::new(path), number).display().to_string();
-        assert_eq!(named("/a/x.iosb", 1), "/a/x.iosb");
-        assert_eq!(named("/a/x.iosb", 2), "/a/x-2.iosb");
-        assert_eq!(named("x", 12), "x-12");
-    }
 
     #[test]
     fn what_was_lost_is_in_the_line() {

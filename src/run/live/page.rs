@@ -2,12 +2,13 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use crate::cause::Cause;
 use crate::model::events::Events;
 use crate::model::report::slow::LeftOut;
 use crate::number::thousands;
-use crate::run::record::host_in_names;
+use crate::run::record::{PAGE, host_in_names, now_in_name, under_free_name};
 use crate::view::live::Model;
 use crate::view::{Html, Screen, Sheet, View};
 
@@ -21,15 +22,16 @@ pub fn write(model: &Model) -> Result<String, Cause> {
     };
     let mut page = Vec::new();
     render(model, first, last, &mut page).map_err(|error| Cause::of("cannot make the page", &error))?;
-    let now = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
-    let name = format!("io-{}-{now}.html", host_in_names());
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create_new(true).open(&name);
-    let written = file.and_then(|mut file| file.write_all(&page));
-    written.map_err(|error| Cause::of(format_args!("cannot write '{name}'"), &error))?;
+    let path = PathBuf::from(format!("io-{}-{}.{PAGE}", host_in_names(), now_in_name()));
+    let path = under_free_name(&path, |path| {
+        let file = OpenOptions::new().write(true).create_new(true).open(path);
+        let written = file.and_then(|mut file| file.write_all(&page));
+        written.map_err(|error| Cause::of(format_args!("cannot write '{}'", path.display()), &error))
+    })?;
     Ok(format!(
-        "{} seconds were written to {name}",
-        thousands((last - first + 1) as u64)
+        "{} seconds were written to {}",
+        thousands((last - first + 1) as u64),
+        path.display()
     ))
 }
 
