@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
+use signal_hook::low_level::emulate_default_handler;
 
 use crate::kernel::privileges;
 use crate::leave::leave;
@@ -15,6 +16,19 @@ const SECOND_CTRL_C: u8 = 130;
 
 /// Signals that end a process by default and that may be sent to a whole process group or terminal.
 const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+
+/// Signals that end a process by default, and of which no run handles more than SIGUSR1.
+const UNHANDLED: [Signal; 9] = [
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGALRM,
+    Signal::SIGVTALRM,
+    Signal::SIGPROF,
+    Signal::SIGXCPU,
+    Signal::SIGXFSZ,
+    Signal::SIGABRT,
+];
 
 /// The signals that a run handles, as bytes in pipes, so that one poll waits for every event.
 pub struct Signals {
@@ -137,11 +151,39 @@ pub fn swallow(pipe: &OwnedFd) -> io::Result<()> {
 /// Whether SIGHUP is ignored, because the process is to outlive its terminal, as under `nohup`.
 #[must_use]
 pub fn hang_ups_are_ignored() -> bool {
+    is(libc::SIGHUP, libc::SIG_IGN)
+}
+
+/// Whether this happens at a signal.
+fn is(signal: i32, disposition: libc::sighandler_t) -> bool {
     // SAFETY: a structure of zero bytes is valid, and the system call only fills it in.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        libc::sigaction(libc::SIGHUP, std::ptr::null(), &raw mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
+        libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0 && action.sa_sigaction == disposition
     }
+}
+
+/// Calls `act` when a signal ends the process that the run does not handle. The signal ends it as before.
+///
+/// # Safety
+/// `act` may only do what a signal handler may: no waiting for locks, no memory.
+///
+/// # Errors
+/// When a handler cannot be installed.
+pub unsafe fn before_ends(act: fn()) -> io::Result<()> {
+    for signal in UNHANDLED {
+        let signal = signal as i32;
+        if is(signal, libc::SIG_DFL) {
+            let end = move || {
+                act();
+                // It does not return.
+                let _ = emulate_default_handler(signal);
+            };
+            // SAFETY: the caller promises it of `act`, and the library of the other function.
+            unsafe { signal_hook::low_level::register(signal, end) }?;
+        }
+    }
+    Ok(())
 }
 
 /// Ignores SIGUSR1, for which a run that will handle it is not ready yet.

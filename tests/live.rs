@@ -380,6 +380,19 @@ fn the_terminal_is_as_before_however_it_ends() {
         session.signal(signal);
         session.assert_ended();
     }
+    // These end it at once.
+    let others = [
+        Signal::SIGQUIT,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+        Signal::SIGALRM,
+        Signal::SIGXCPU,
+    ];
+    for signal in others {
+        let mut session = recorded.show((80, 24), &[], &[]);
+        session.wait_for("PAUSED 1/8");
+        session.assert_ended_by(signal);
+    }
 }
 
 #[test]

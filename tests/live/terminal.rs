@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -221,18 +221,30 @@ impl Session {
 
     /// It ends with status 0, and the terminal is as before.
     pub fn assert_ended(&mut self) {
+        let status = self.ended();
+        assert!(status.success(), "{status}: {:#?}", self.lines());
+    }
+
+    /// A signal ends it, and the terminal is as before.
+    pub fn assert_ended_by(&mut self, signal: Signal) {
+        self.signal(signal);
+        assert_eq!(self.ended().signal(), Some(signal as i32));
+    }
+
+    /// Its status at its end, at which the terminal is as before.
+    fn ended(&mut self) -> ExitStatus {
         let mut status = None;
         self.wait_until("ended", |session| {
             status = session.child.try_wait().unwrap();
             status.is_some()
         });
-        assert!(status.unwrap().success(), "{status:?}: {:#?}", self.lines());
         let now = tcgetattr(self.slave.as_ref().unwrap()).unwrap();
         assert_eq!(now, self.before);
         self.wait_until("as before", |session| {
             let screen = session.screen.lock().unwrap();
             !screen.screen().alternate_screen() && !screen.screen().hide_cursor()
         });
+        status.unwrap()
     }
 
     /// Closes the terminal, with which it has to end.

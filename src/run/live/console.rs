@@ -18,6 +18,7 @@ use crate::leave;
 use crate::run::color;
 use crate::run::output::{Output, Piece};
 use crate::say;
+use crate::signals;
 use crate::view::live::key::{Decoder, Key};
 use crate::view::live::{Look, Model, draw, frame};
 
@@ -98,6 +99,8 @@ impl Console {
                 then(info);
             }));
         });
+        // SAFETY: it tries to take a lock, and makes system calls.
+        unsafe { signals::before_ends(restore) }.map_err(|error| Cause::of("cannot handle signals", &error))?;
         let mut console = Self {
             output,
             shown: None,
@@ -291,7 +294,7 @@ fn is_shown() -> bool {
     BEFORE.lock().unwrap_or_else(PoisonError::into_inner).is_some()
 }
 
-/// Gives the terminal back, with the settings from before. May be called at any time and from any thread.
+/// Gives the terminal back, with the settings from before. May be called at any time, from any thread and signal handler.
 fn restore() {
     let mut before = match BEFORE.try_lock() {
         Ok(before) => before,
