@@ -327,6 +327,20 @@ fn every_key_does_what_the_help_says() {
     session.end("q");
 }
 
+#[test]
+fn slow_calls_and_limits_are_of_the_given_times() {
+    let recorded = Recorded::new("limits");
+    let options = ["--slower", "700us", "--limit", "read=800us,fsync=1s"];
+    let mut session = recorded.show((120, 40), &options, &[]);
+    session.wait_for("PAUSED 1/8");
+    session.press("4");
+    session.wait_for("slow calls: 700 us or longer");
+    session.press("6");
+    session.wait_for(" 800us ");
+    session.wait_for(" 1.0s ");
+    session.end("q");
+}
+
 /// At its recorded speed, a recording of eight seconds takes as long.
 #[test]
 fn a_recording_plays_at_its_recorded_speed() {

@@ -303,7 +303,7 @@ pub struct Record {
 }
 
 /// Options of `report` that print something else than answers from records.
-const OTHER_FORMS: [&str; 12] = [
+const OTHER_FORMS: [&str; 11] = [
     "folded",
     "oneline",
     "export_json",
@@ -313,7 +313,6 @@ const OTHER_FORMS: [&str; 12] = [
     "milliseconds",
     "microseconds",
     "lost",
-    "slower",
     "interval",
     "events",
 ];
@@ -387,8 +386,8 @@ pub struct Report {
     pub limits: Vec<Limit>,
     /// Show the recording on a screen, second by second: step through it, or play it at its recorded speed. With --limit,
     /// what takes longer is marked
-    #[arg(long, conflicts_with_all = ["json", "folded", "oneline", "export_json", "html", "svg", "output", "lost", "access", "seeks", "events",
-        "interval"])]
+    #[arg(long, conflicts_with_all = ["layers", "json", "folded", "oneline", "export_json", "html", "svg", "output",
+        "lost", "access", "seeks", "events", "interval"])]
     pub live: bool,
     /// Print a report for every INTERVAL, rounded up to whole seconds
     #[arg(value_name = "INTERVAL", value_parser = time_span)]

@@ -287,6 +287,13 @@ fn questions(verb: &mut low::Report) -> Result<Questions, String> {
     if questions.is_empty() {
         return Ok(questions);
     }
+    // On a screen, limits are no questions, and go with it.
+    if verb.slower.is_some() {
+        return Err(
+            "--slower prints single calls, and --access, --seeks and --limit answer from all of them; remove one of them"
+                .to_owned(),
+        );
+    }
     questions.top = verb.output.top.take().map_or(TOP, |top| top as usize);
     if let Some(by) = verb.output.by.take() {
         let seeks_by = match by {
@@ -1194,6 +1201,9 @@ mod tests {
             "--limit fsync=1ms",
             "report x --live --json",
             "report x --live 1",
+            "report x --live -T blk",
+            "report x --slower 1ms --limit fsync=1ms",
+            "report x --slower 1ms --access",
         ] {
             assert!(command_of(wrong).is_err(), "{wrong}");
         }
@@ -1202,6 +1212,12 @@ mod tests {
         };
         assert!(questions.is_empty());
         assert_eq!(options.output.live.map(|live| live.limits.len()), Some(1));
+        let both = "report x --live --slower 5ms --limit fsync=50ms,device=20ms";
+        let Ok(Command::Report { options, .. }) = command_of(both) else {
+            panic!("report");
+        };
+        assert_eq!(options.measure.scope.slower(), Some(Duration::from_millis(5)));
+        assert_eq!(options.output.live.map(|live| live.limits.len()), Some(2));
     }
 
     #[test]
