@@ -101,7 +101,8 @@ pub struct Raw {
     pub output: Output,
     /// Show a screen that follows the whole stack second by second: families, latencies over time, groups, slow calls, disks.
     /// With -o FILE, a recording is also kept, in the new directory FILE
-    #[arg(long, conflicts_with_all = ["layers", "json", "folded", "oneline", "interval", "count", "check", "command", "from_snapshots", "save_snapshots"])]
+    #[arg(long, conflicts_with_all = ["layers", "json", "folded", "oneline", "summary", "milliseconds",
+        "microseconds", "interval", "count", "check", "command", "from_snapshots", "save_snapshots"])]
     pub live: bool,
     /// With --live: keep earlier seconds in this much memory, such as 256M (default: 64M)
     #[arg(long, value_name = "SIZE", value_parser = size, requires = "live")]
@@ -386,8 +387,8 @@ pub struct Report {
     pub limits: Vec<Limit>,
     /// Show the recording on a screen, second by second: step through it, or play it at its recorded speed. With --limit,
     /// what takes longer is marked
-    #[arg(long, conflicts_with_all = ["layers", "json", "folded", "oneline", "export_json", "html", "svg", "output",
-        "lost", "access", "seeks", "events", "interval"])]
+    #[arg(long, conflicts_with_all = ["layers", "json", "folded", "oneline", "summary", "milliseconds", "microseconds",
+        "export_json", "html", "svg", "output", "lost", "access", "seeks", "events", "interval"])]
     pub live: bool,
     /// Print a report for every INTERVAL, rounded up to whole seconds
     #[arg(value_name = "INTERVAL", value_parser = time_span)]

@@ -949,6 +949,16 @@ mod tests {
     }
 
     #[test]
+    fn the_live_view_refuses_what_it_would_ignore() {
+        for option in ["-m", "-u", "-S", "--json", "-T blk", "5"] {
+            for live in ["--live", "report x --live"] {
+                let line = usage(&format!("{live} {option}"));
+                assert!(line.contains("'--live' cannot be used with"), "{line}");
+            }
+        }
+    }
+
+    #[test]
     fn the_classic_forms_are_understood() {
         let options = parse_words("-T vfs -p 4711").unwrap();
         assert_eq!(options.measure.scope.layers(), [Layer::Vfs]);

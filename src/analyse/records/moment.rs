@@ -61,6 +61,8 @@ pub struct Fold {
     open: HashMap<(u32, FileNumber), Open>,
     /// Calls that were slow, the shortest of which are dropped if there are too many.
     slow: Vec<Call>,
+    /// With those that are dropped.
+    slow_seen: u64,
     limits: Vec<[u64; 2]>,
     usage: Usage,
     bytes: HashMap<[u32; 2], [u64; 2]>,
@@ -189,6 +191,7 @@ impl Fold {
             }
         }
         if ns >= rules.slower_ns {
+            self.slow_seen += 1;
             self.slow.push(call.clone());
             if self.slow.len() >= 2 * MOST {
                 self.keep_slowest();
@@ -254,6 +257,7 @@ impl Fold {
         Moment {
             open_files: self.open_files(names),
             groups: self.groups(names, rules),
+            slow_left_out: self.slow_seen - slow.len() as u64,
             slow_calls: slow.iter().map(|call| slow_call(call, names, rules)).collect(),
             limits: self.limits,
             disks,
@@ -381,6 +385,26 @@ mod tests {
     use super::super::synthetic;
     use super::*;
     use crate::model::run_info::StackInfo;
+
+    #[test]
+    fn of_many_slow_calls_the_slowest_are_listed_and_the_others_counted() {
+        let (names, mut fold) = (Names::default(), Fold::begin(0));
+        let rules = Rules::new(Clock::default(), &RunInfo::default(), &[], 10, &[]);
+        // Each takes 10 ns more than the one before.
+        let calls = (0..250_u64).map(|number| {
+            let mut call = synthetic::call(Op::Pread64, 100, 4096, 512);
+            call.end_ns = Some(call.begin_ns + 10 * number);
+            call
+        });
+        let records = Records {
+            calls: calls.collect(),
+            ..Records::default()
+        };
+        fold.take(&records, &names, &rules);
+        let moment = fold.finish(10_000, &names, &rules);
+        assert_eq!((moment.slow_calls.len(), moment.slow_left_out), (MOST, 149));
+        assert_eq!(moment.slow_calls[0].total_ns, 1500);
+    }
 
     #[test]
     fn the_time_of_slow_calls_is_split_if_a_layer_below_was_measured() {

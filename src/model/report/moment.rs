@@ -13,8 +13,10 @@ pub struct Moment {
     pub groups: Vec<(By, Vec<MomentGroup>)>,
     /// Calls by process and open file, those with most time first.
     pub open_files: Vec<OpenFileUse>,
-    /// Calls that were slow, in the order of their ends.
+    /// Calls that were slow, in the order of their ends; of many, the slowest.
     pub slow_calls: Vec<SlowCall>,
+    /// Slow calls that are not in the list.
+    pub slow_left_out: u64,
     /// By limit: how many calls or requests took longer, of how many.
     pub limits: Vec<[u64; 2]>,
     pub disks: Vec<DiskUse>,

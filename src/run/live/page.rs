@@ -9,7 +9,7 @@ use crate::model::events::Events;
 use crate::model::report::slow::LeftOut;
 use crate::number::thousands;
 use crate::run::record::{PAGE, host_in_names, now_in_name, under_free_name};
-use crate::view::live::Model;
+use crate::view::live::{Model, Shows};
 use crate::view::{Html, Screen, Sheet, View};
 
 /// Writes it to a new file in the current directory. Returns what was written.
@@ -28,9 +28,14 @@ pub fn write(model: &Model) -> Result<String, Cause> {
         let written = file.and_then(|mut file| file.write_all(&page));
         written.map_err(|error| Cause::of(format_args!("cannot write '{}'", path.display()), &error))
     })?;
+    let seconds = thousands((last - first + 1) as u64);
+    // Those of a recording would have to be read again, of all seconds.
+    let left_out = match &model.facts.shows {
+        Shows::Recording(_) if model.facts.has_records => ", without slow calls",
+        _ => "",
+    };
     Ok(format!(
-        "{} seconds were written to {}",
-        thousands((last - first + 1) as u64),
+        "{seconds} seconds were written to {}{left_out}",
         path.display()
     ))
 }

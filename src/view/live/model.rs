@@ -303,7 +303,8 @@ impl Model {
         let moment = shown.beside.moment.as_ref();
         if let Some(moment) = moment.filter(|_| matches!(self.facts.shows, Shows::Recording(_))) {
             let calls = moment.slow_calls.iter().rev();
-            return (calls.filter(|call| list::shows_call(call, &self.filter)).collect(), 0);
+            let shown = calls.filter(|call| list::shows_call(call, &self.filter));
+            return (shown.collect(), moment.slow_left_out);
         }
         let first = shown.number.saturating_sub(SEEN - 1);
         let digests = (first..=shown.number)
