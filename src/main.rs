@@ -8,7 +8,6 @@ use std::process::ExitCode;
 
 use iostackbreakdown::args::complete;
 use iostackbreakdown::args::{self, Command, Talk};
-use iostackbreakdown::compare::compare;
 use iostackbreakdown::leave::leave;
 use iostackbreakdown::run;
 use iostackbreakdown::say;
@@ -34,10 +33,10 @@ fn main() -> ExitCode {
         Command::Complete(words) => return print(&complete::answer(words).to_string()),
         Command::Compare { before, after, html } => {
             let width = terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0.into());
-            return match compare(before, after, html.as_deref(), width, &mut |line| say!("{line}")) {
-                Ok(text) => print(&text),
-                Err(line) => fail(&line),
-            };
+            match run::compare(before, after, html.as_deref(), width) {
+                Ok(text) => return print(&text),
+                Err(failure) => Err(failure),
+            }
         }
         Command::Trace(options) => {
             show_libbpf(options.measure.talk);

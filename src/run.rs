@@ -41,6 +41,7 @@ use crate::budget::CpuShare;
 use crate::catalog::Layer;
 use crate::cause::Cause;
 use crate::command::{self, CommandError, Waiting};
+use crate::compare;
 use crate::event::Signals;
 use crate::filter::Filter;
 use crate::kernel::disk::Disk;
@@ -162,12 +163,25 @@ pub fn check(measure: &Measure) -> Result<u8, Failure> {
     check::check(measure).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
 }
 
+/// Compares two files of `--json` or `--html`, or two recordings: what differs, in lines of `width` columns. `page`: where to
+/// write it as a page.
+///
+/// # Errors
+/// The cause, in one line.
+pub fn compare(before: &Path, after: &Path, page: Option<&Path>, width: Option<usize>) -> Result<String, Failure> {
+    named::check_all(&[("BEFORE", before), ("AFTER", after)], &[("--html", page)]).map_err(Failure::usage)?;
+    compare::compare(before, after, page, width, &mut |line| say!("{line}")).map_err(|line| Failure {
+        line,
+        status: COULD_NOT_MEASURE,
+    })
+}
+
 /// Prints the reports of saved counters.
 ///
 /// # Errors
 /// The cause, in one line.
 pub fn print(from: &Path, options: &Options) -> Result<u8, Failure> {
-    named::check(options, None).map_err(Failure::usage)?;
+    named::check(options, None, &[("--from-snapshots", from)]).map_err(Failure::usage)?;
     print_kept(from, options).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
 }
 
@@ -192,7 +206,7 @@ pub fn events(from: &Path, part: &args::Part, events: args::Events, options: &Op
 /// # Errors
 /// The cause, in one line.
 pub fn report(from: &Path, part: &args::Part, options: &Options) -> Result<u8, Failure> {
-    named::check(options, None).map_err(Failure::usage)?;
+    named::check(options, None, &[]).map_err(Failure::usage)?;
     let ended = match &options.output.live {
         Some(live) => live::show_recording(from, part, live, options),
         None => report::report(from, part, options),
@@ -286,7 +300,7 @@ fn give_up_privileges(options: &Options, attached: &Attached) -> Result<(), Caus
 
 /// Measures until the end of the run. `cannot` turns a cause into a failure.
 fn measure(options: &Options, recording: Option<&args::Recording>, cannot: Cannot<'_>) -> Result<u8, Failure> {
-    named::check(options, recording).map_err(Failure::usage)?;
+    named::check(options, recording, &[]).map_err(Failure::usage)?;
     ignore_user_signal(options, recording).map_err(cannot)?;
     if options.output.live.is_some() {
         live::check_terminal().map_err(cannot)?;

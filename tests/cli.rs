@@ -1162,6 +1162,34 @@ impl Drop for Scratch {
 }
 
 #[test]
+fn no_output_is_written_over_what_it_is_made_from() {
+    let (run, hard) = (Scratch::file("input.json", ""), Scratch::new("input-hard"));
+    let path = run.path();
+    assert_status(&output(tool(&["--json", "--duration", "10ms", "-o", path])), 0);
+    fs::hard_link(path, hard.path()).unwrap();
+    let other = Scratch::file("input-other.json", &fs::read_to_string(path).unwrap());
+    let kept = fs::read(path).unwrap();
+    let page = ["--html", hard.path()];
+    for (arguments, input, [option, file]) in [
+        ([&["compare", path, other.path()], &page[..]].concat(), "BEFORE", page),
+        ([&["compare", other.path(), path], &page[..]].concat(), "AFTER", page),
+        (
+            vec!["--from-snapshots", path, "-o", path],
+            "--from-snapshots",
+            ["-o", path],
+        ),
+    ] {
+        let (status, line) = failure(tool(&arguments));
+        let expected =
+            format!("error: {input} '{path}' and {option} '{file}' name one file; give one of them another name");
+        assert_eq!((status, line), (2, expected));
+        assert!(fs::read(path).unwrap() == kept, "{arguments:?}");
+    }
+    let new = Scratch::new("input-page");
+    assert_status(&output(tool(&["compare", path, path, "--html", new.path()])), 0);
+}
+
+#[test]
 fn compare_reads_two_reports_or_says_what_is_wrong_with_them() {
     let run = Scratch::file("compared.json", "");
     let path = run.path();

@@ -1,4 +1,4 @@
-//! The files that the options of a run name: two that are one file would write over each other.
+//! The files that the options of a run name: two that are one file would write over each other, or over what is read.
 
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
@@ -20,11 +20,15 @@ enum Named {
 /// The numbers of a file system, and of a file on it.
 type Number = (u64, u64);
 
-/// Checks that no two options name one file. `recording`: of a run that is recorded, whose `-o` is that of the recording.
+/// What is read: the word of the usage for it, and its path.
+pub type Input<'a> = (&'static str, &'a Path);
+
+/// Checks that no two options name one file, or one of `inputs`. `recording`: of a run that is recorded, whose `-o` is that
+/// of the recording.
 ///
 /// # Errors
 /// Wrong usage, in one line.
-pub fn check(options: &Options, recording: Option<&Recording>) -> Result<(), String> {
+pub fn check(options: &Options, recording: Option<&Recording>, inputs: &[Input<'_>]) -> Result<(), String> {
     let output = &options.output;
     let all = [
         ("-o", recording.map_or(&output.path, |recording| &recording.path)),
@@ -33,11 +37,20 @@ pub fn check(options: &Options, recording: Option<&Recording>) -> Result<(), Str
         ("--svg", &output.svg),
         ("--save-snapshots", &output.save_snapshots),
     ];
-    check_all(&all.map(|(option, path)| (option, path.as_deref())))
+    check_all(inputs, &all.map(|(option, path)| (option, path.as_deref())))
 }
 
-fn check_all(options: &[(&str, Option<&Path>)]) -> Result<(), String> {
+/// Two inputs may be one file.
+///
+/// # Errors
+/// Wrong usage, in one line.
+pub fn check_all(inputs: &[Input<'_>], options: &[(&str, Option<&Path>)]) -> Result<(), String> {
     let mut known: Vec<(&str, &Path, Named)> = Vec::new();
+    known.extend(
+        inputs
+            .iter()
+            .filter_map(|(word, path)| Some((*word, *path, named(path)?))),
+    );
     for (option, path) in options {
         let Some((path, new)) = path.and_then(|path| Some((path, named(path)?))) else {
             continue;
@@ -94,7 +107,7 @@ mod tests {
         symlink("loop", folder.join("loop")).unwrap();
         let check = |html: &str, svg: &str| {
             let [html, svg] = [html, svg].map(|name| folder.join(name));
-            check_all(&[("-o", None), ("--html", Some(&html)), ("--svg", Some(&svg))])
+            check_all(&[], &[("-o", None), ("--html", Some(&html)), ("--svg", Some(&svg))])
         };
         for (html, svg) in [
             ("file", "file"),
@@ -125,9 +138,17 @@ mod tests {
         ] {
             assert_eq!(check(html, svg), Ok(()), "{html} {svg}");
         }
-        let both = |name| check_all(&[("-o", Some(Path::new(name))), ("--html", Some(Path::new(name)))]);
+        let both = |name| check_all(&[], &[("-o", Some(Path::new(name))), ("--html", Some(Path::new(name)))]);
         assert_eq!(both("-"), Ok(()));
         assert!(both("iosb-none").is_err());
+        let compared = |after: &str, html: &str| {
+            let [before, after, html] = ["file", after, html].map(|name| folder.join(name));
+            let inputs = [("BEFORE", before.as_path()), ("AFTER", after.as_path())];
+            check_all(&inputs, &[("--html", Some(&html))])
+        };
+        assert_eq!(compared("hard", "new"), Ok(()), "a run may be compared with itself");
+        assert!(compared("other", "link").unwrap_err().starts_with("BEFORE '"));
+        assert!(compared("other", "other").unwrap_err().starts_with("AFTER '"));
         fs::remove_dir_all(&folder).unwrap();
     }
 }
