@@ -24,7 +24,7 @@ pub enum Resource {
     Size(u32),
     /// 4 KiB of a file.
     Block(u32, u64),
-    /// A name in a directory.
+    /// A name in a directory, and who may do what with what has it.
     Name(u32),
     All,
 }

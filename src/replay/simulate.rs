@@ -646,6 +646,11 @@ impl<'a> Simulation<'a> {
         if what == Does::Seek {
             self.seek(numbers[0], call, step);
         }
+        if matches!(what, Does::Fchmod | Does::Fchown)
+            && let Some(slot) = self.tree.node(self.node_of(numbers[0])?).slot
+        {
+            step.uses.push((Resource::Name(slot), true));
+        }
         if matches!(
             what,
             Does::Futimens | Does::Fchmod | Does::Fchown | Does::Seek | Does::Fadvise | Does::Readahead
@@ -860,7 +865,7 @@ impl<'a> Simulation<'a> {
         step.action.spot = self.spot(&looked.path);
         let is_change = matches!(
             what,
-            Does::Rename | Does::Unlink | Does::Rmdir | Does::Symlink | Does::Mkdir
+            Does::Rename | Does::Unlink | Does::Rmdir | Does::Symlink | Does::Mkdir | Does::Chmod | Does::Chown
         );
         name_uses(&mut step.uses, &looked, is_change);
         match what {

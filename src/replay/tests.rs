@@ -584,6 +584,32 @@ fn a_directory_is_listed_before_it_is_removed() {
     }
 }
 
+/// Otherwise the replay may find what it may not open, or the other way round.
+#[test]
+fn permissions_change_after_the_calls_before_and_before_those_after() {
+    let edge = |thread, number| Edge { thread, number };
+    for (path, is_open) in [("/d", true), ("/d", false), ("/d/a", true), ("/d/a", false)] {
+        for op in [Op::Chmod, Op::Chown] {
+            let mut made_of = Made::default();
+            match path {
+                "/d" => made_of.open(2, path, flags::DIRECTORY, folder(5)),
+                _ => made_of.open(2, path, 0, file(5, 0)),
+            };
+            made_of.on_path(1, Op::Access, 0, "/d/a");
+            if is_open {
+                let of_open = if op == Op::Chmod { Op::Fchmod } else { Op::Fchown };
+                made_of.on_file(2, of_open, 0, 5);
+            } else {
+                made_of.on_path(2, op, 0, path);
+            }
+            made_of.on_path(3, Op::Access, -13, "/d/a");
+            let plan = made_of.plan_as(with_owners(), Order::Files).unwrap();
+            let expected = [(1, 1, vec![edge(0, 0)]), (2, 0, vec![edge(1, 1)])];
+            assert_eq!(edges(&plan), expected, "{op} {path} {is_open}");
+        }
+    }
+}
+
 #[test]
 fn overlapping_calls_stay_free_to_overlap() {
     let mut made_of = Made::default();
