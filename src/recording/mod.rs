@@ -160,6 +160,14 @@ impl Recording {
             }
         };
         let segments = segments::segments(folder, &meta, end.as_ref(), &damage).map_err(|error| cannot(&error))?;
+        let last_ns = last_of(&segments).unwrap_or(meta.run.began_ns).max(meta.run.began_ns);
+        let end = end.filter(|end| {
+            let is_possible = end.to_ns >= last_ns;
+            if !is_possible {
+                damage.add(END.to_owned(), "it ends before what the recording has", None);
+            }
+            is_possible
+        });
         Ok(Self {
             folder: folder.to_owned(),
             context: Context::of(&meta),
@@ -180,13 +188,13 @@ impl Recording {
         &self.meta
     }
 
-    /// How it ended; `None`: it was cut.
+    /// How it ended; `None`: it was cut, or that is damaged.
     #[must_use]
     pub fn end(&self) -> Option<&End> {
         self.end.as_ref()
     }
 
-    /// Whether the tool was killed, or the machine stopped, before the recording was complete.
+    /// Whether the tool was killed, or the machine stopped, before the recording was complete; or whether that is not known.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.end.is_none()
@@ -227,13 +235,14 @@ impl Recording {
         Seconds::of(self)
     }
 
-    /// The start and the end of what it has, by the programs' clock; of one that was cut, the last second.
+    /// The start and the end of what it has, by the programs' clock; of one that was cut, the last second or the end of the
+    /// last segment that is complete.
     #[must_use]
     pub fn span(&self) -> (u64, u64) {
         let start = self.meta.run.began_ns;
         let end = match &self.end {
             Some(end) => end.to_ns,
-            None => seconds::last_ns(self).unwrap_or(start),
+            None => seconds::last_ns(self).max(last_of(&self.segments)).unwrap_or(start),
         };
         (start, end)
     }
@@ -261,8 +270,13 @@ impl Recording {
         }
         if self.is_cut() {
             let (start, end) = self.span();
+            let why = if self.damage().iter().any(|damage| damage.file == END) {
+                "the end of the recording is not known"
+            } else {
+                "the recording was cut"
+            };
             lines.push(format!(
-                "the recording was cut: it has {} up to {}",
+                "{why}: it has {} up to {}",
                 length(Duration::from_nanos(end.saturating_sub(start))),
                 clock.milliseconds(end)
             ));
@@ -286,6 +300,12 @@ impl Recording {
         };
         format!("'{folder}' has no counters of its seconds: {why}{instead}").into()
     }
+}
+
+/// The last moment of the segments that are complete.
+fn last_of(segments: &[SegmentFolder]) -> Option<u64> {
+    let summaries = segments.iter().filter_map(|segment| segment.summary.as_ref());
+    summaries.map(|summary| summary.to_ns).max()
 }
 
 /// Reads a JSON file of limited length.

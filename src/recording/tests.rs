@@ -672,6 +672,40 @@ fn a_recording_that_was_cut_has_its_last_batch() {
     assert_eq!(recording.seconds().count(), 2);
 }
 
+#[test]
+fn a_recording_whose_end_is_damaged_ends_where_its_segments_do() {
+    let at = |second: u64| START + second * SECOND;
+    let of = |prepare: &dyn Fn(&str) -> Option<String>| {
+        let scratch = Scratch::new();
+        let folder = scratch.recording();
+        long(&folder);
+        let path = folder.join("end.json");
+        match prepare(&fs::read_to_string(&path).unwrap()) {
+            Some(text) => fs::write(&path, text).unwrap(),
+            None => fs::remove_file(&path).unwrap(),
+        }
+        let recording = Recording::open(&folder).unwrap();
+        assert_eq!(recording.span(), (START, at(200)));
+        assert_eq!(
+            recording.batches(None, None).flat_map(|records| records.calls).count(),
+            8
+        );
+        let lines = recording.remarks().into_iter();
+        let without_time = lines.map(|line| line.split(" up to ").next().unwrap().to_owned());
+        without_time.collect::<Vec<_>>()
+    };
+    assert!(of(&|text| Some(text.to_owned())).is_empty());
+    assert_eq!(of(&|_| None), ["the recording was cut: it has 3m 20s"]);
+    let unknown = "the end of the recording is not known: it has 3m 20s";
+    let not_json = "end.json: it cannot be understood: EOF while parsing a value at line 1 column 0";
+    assert_eq!(of(&|_| Some(String::new())), [not_json, unknown]);
+    // What is missing from it is 0.
+    let early = "end.json: it ends before what the recording has";
+    assert_eq!(of(&|_| Some("{}".to_owned())), [early, unknown]);
+    let ended = |text: &str, to: u64| text.replace(&format!("\"to_ns\": {}", at(200)), &format!("\"to_ns\": {to}"));
+    assert_eq!(of(&|text| Some(ended(text, at(199)))), [early, unknown]);
+}
+
 /// Every record that is read from a damaged recording is one that was written, and each file that lacks some is named.
 fn assert_sound(folder: &Path, what: &str) {
     let recording = match Recording::open(folder) {
