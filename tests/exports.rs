@@ -1,6 +1,7 @@
 //! Exports, read by the tools for which they are made. `tests/run` installs these (the group `exports` of
 //! tests/lib/requirements.sh, and the packages of tests/exports/requirements.txt).
 
+mod left_out;
 #[path = "exports/outside.rs"]
 mod outside;
 #[allow(dead_code, reason = "shared with the tests of reports made by hand")]
@@ -22,6 +23,7 @@ use iostackbreakdown::model::recording::Names;
 use iostackbreakdown::model::run_info::RunInfo;
 use iostackbreakdown::model::snapshot::Snapshot;
 use iostackbreakdown::recording::{Limits, Writer};
+use left_out::left_out;
 use scenes::kept::Kept;
 use serde_json::{Value, json};
 
@@ -151,7 +153,7 @@ fn babeltrace2_reads_all_events_and_the_loss_with_its_interval() {
 #[test]
 fn lttngs_analyses_have_the_same_numbers() {
     if !Path::new("/usr/bin/lttng-iolatencystats").exists() {
-        println!("left out: lttng-iolatencystats, which this release does not have");
+        left_out(None, "they are not installed");
         return;
     }
     let exported = Exported::new(Format::Ctf, "lttng", &synthetic::batches());

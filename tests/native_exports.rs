@@ -4,6 +4,7 @@
 
 #[path = "exports/analyses.rs"]
 mod analyses;
+mod left_out;
 #[path = "exports/outside.rs"]
 mod outside;
 #[path = "exports/tables.rs"]
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use iostackbreakdown::model::record::{Kind, Lost, Records, Request, Sleep};
 use iostackbreakdown::recording::Recording;
+use left_out::left_out;
 use serde_json::{Value, json};
 
 use self::outside::{python, run};
@@ -168,7 +170,7 @@ fn exports_of_a_recording_have_the_numbers_of_its_report() {
     if Path::new("/usr/bin/lttng-iolog").exists() {
         analyses::have_the_same_numbers(&recorded);
     } else {
-        println!("left out: the analyses of LTTng, which this release does not have");
+        left_out(Some("the analyses of LTTng"), "they are not installed");
     }
 }
 
@@ -217,7 +219,7 @@ fn what_was_lost_is_lost_in_the_tools_that_read_exports() {
     if Path::new("/usr/bin/lttng-syscallstats").exists() {
         is_discarded(&run(&folder, &["lttng-syscallstats", "--no-progress", "ctf"]).1, &lost);
     } else {
-        println!("left out: the analyses of LTTng, which this release does not have");
+        left_out(Some("the analyses of LTTng"), "they are not installed");
     }
 }
 

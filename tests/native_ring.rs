@@ -1,6 +1,8 @@
 //! `record --ring` on this kernel: what is slow, fails or does not return is in the recording, with what preceded it; and
 //! nothing is written without it. Run it as root.
 
+mod left_out;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -12,6 +14,7 @@ use std::time::{Duration, Instant};
 use iostackbreakdown::model::ids::Op;
 use iostackbreakdown::model::record::{Call, Records};
 use iostackbreakdown::recording::Recording;
+use left_out::left_out;
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, mkfifo};
@@ -261,7 +264,7 @@ impl Drop for Slow {
 fn a_slow_fsync_is_in_the_recording_with_the_writes_before_it() {
     let folder = folder("ring-fsync");
     let Some(slow) = Slow::new(&folder) else {
-        eprintln!("left out: no control group can throttle a disk here");
+        left_out(None, "no control group can throttle a disk here");
         return;
     };
     let mut kept = Kept::start(
