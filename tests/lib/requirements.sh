@@ -80,6 +80,13 @@ END
 chromium                            chromium
 END
         ;;
+    shells)
+        cat <<'END'
+zsh                                 zsh
+fish                                fish
+/usr/share/bash-completion/bash_completion  bash-completion
+END
+        ;;
     workload)
         cat <<'END'
 sqlite3                             sqlite3
@@ -527,7 +534,7 @@ use_unpacked() {
 }
 
 # Installs what is missing of Rust and of the named groups: build, fuzz, guests, arm64, pages, peers, workload, metrics, exports,
-# analyses, trees, lint. On failure it
+# analyses, trees, shells, lint. On failure it
 # prints the cause in one line, and leaves what it has done.
 require() {
     local needed packages toolchain to_install to_unpack status gone='' apt_said=''
