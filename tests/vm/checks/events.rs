@@ -20,8 +20,10 @@ use iostackbreakdown::model::ids::Op;
 use iostackbreakdown::model::record::{AsyncCall, Call, Fault, Kind, Sleep};
 use iostackbreakdown::probe::plan::function_name;
 use iostackbreakdown::sys::page_bytes;
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 
 pub const CHECKS: &[Check] = &[
     Check::new("events: each call once, auto", |guest| whole_stack(guest, None)).when(is_here),
@@ -47,6 +49,7 @@ pub const CHECKS: &[Check] = &[
     })
     .when(RAW_TRACEPOINT.exact),
     Check::new("events: what a small buffer has no room for", small_buffer).when(is_here),
+    Check::new("events: calls on a CPU that comes after the start", later_cpu).when(Guest::as_booted),
     Check::new("events: requests and sleeps of direct reads", requests).when(is_here),
     Check::new("events: files that are opened and closed have their paths", opened).when(is_here),
     Check::new("events: files that were open before have their paths", open_before).when(is_here),
@@ -193,6 +196,49 @@ fn small_buffer(guest: &Guest) -> Result<(), String> {
     }
     // Exactly as many were lost as are missing, other calls of this process included.
     adds_up(&recorded)
+}
+
+/// The ring of a CPU that is not in use at the start is the smallest there is, and is read before it is full.
+fn later_cpu(guest: &Guest) -> Result<(), String> {
+    const ONLINE: &str = "/sys/devices/system/cpu/cpu1/online";
+    const ROUNDS: u64 = 200;
+    /// A round takes a part of the ring, and those between two regular readings more than all of it.
+    const ROUND: u64 = 40;
+    let set = |value: &str| fs::write(ONLINE, value).map_err(|e| format!("{ONLINE}: {e}"));
+    let fd = file(libc::O_RDONLY)?;
+    set("0")?;
+    let mut made = Ok(Vec::new());
+    let recorded = recorded(guest, &["-T", "syscall"], |_| {
+        made = set("1").and_then(|()| {
+            let mut there = CpuSet::new();
+            let stays = there.set(1).and_then(|()| sched_setaffinity(Pid::from_raw(0), &there));
+            stays.map_err(|e| format!("CPU 1: {e}"))?;
+            let rounds = (0..ROUNDS).flat_map(|round| {
+                std::thread::sleep(Duration::from_millis(5));
+                numbered(fd, round * ROUND..(round + 1) * ROUND, 1, 100, 1)
+            });
+            Ok(rounds.collect())
+        });
+    });
+    set("1")?;
+    let (recorded, made) = (recorded?, made?);
+    let missing = recorded.has_each(&made, FILE)?;
+    let calls = recorded.calls("pread64");
+    if calls.iter().any(|call| call.cpus != [1; 2]) || calls.len() as u64 + missing != ROUNDS * ROUND {
+        return Err(format!("{} are there, and {missing} missing: {calls:?}", calls.len()));
+    }
+    // A reader that gets no CPU may come too seldom, but not always. At regular times, it would get what fits into the ring.
+    let (mut longest, mut next, mut run) = (0, 0, 0);
+    for offset in calls.iter().filter_map(|call| call.offset) {
+        run = if offset == next { run + 1 } else { 1 };
+        (longest, next) = (longest.max(run), offset + 1);
+    }
+    if longest < ROUNDS * ROUND / 20 {
+        return Err(format!(
+            "{missing} are missing, and no more than {longest} one after the other are there"
+        ));
+    }
+    recorded.adds_up()
 }
 
 fn requests(guest: &Guest) -> Result<(), String> {
