@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr;
+use std::time::Instant;
 
 pub const CHECKS: &[Check] = &[
     table("floors: a pread, empty programs", pread),
@@ -147,7 +148,12 @@ fn start(guest: &Guest, figure: &str, hook: Hook, arguments: &[&str]) -> Result<
         attach(hook.at_entry(), &entered, &known)?,
     ];
     let after = millions_of(ClockId::CLOCK_PROCESS_CPUTIME_ID)?;
+    let begun = Instant::now();
     drop(attached);
+    all_detached()?;
+    if is_whole_stack && matches!(hook, Hook::Fentry) {
+        tell(guest, "floor detach", begun.elapsed().as_millis() as f64)?;
+    }
     tell(guest, figure, after - before)
 }
 
