@@ -764,6 +764,8 @@ impl<'a> Simulation<'a> {
         let to = from.saturating_add(moved);
         match action.does {
             what if what.reads() => {
+                // Where a copy without an offset has read is not known of each: no more is read than the file has.
+                let to = if call.offset.is_some() { to } else { to.min(node.size) };
                 if node.first.is_some() && at.is_some() && to <= LARGEST {
                     let missing = surveys.then(|| node.written.missing(from, to));
                     for (from, to) in missing.into_iter().flatten() {
