@@ -629,18 +629,18 @@ impl<'a> Simulation<'a> {
         if what == Does::CopyFileRange {
             step.action.file2 = self.file(numbers[1], call, &mut step.uses)?;
         }
-        let mut at = call.offset;
+        let (mut at, mut moves) = (call.offset, what.moves());
         if what.copies() {
+            moves = call.offset.is_none();
             step.action.offset = call.offset.unwrap_or(AT_POSITION);
             // The argument that is particular to copy_file_range; sendfile has none.
             step.action.other_offset = call.extra;
             at = at.or_else(|| self.following(numbers[0]).map(|open| open.position));
         }
-        let moves_first = what.moves() && !(what.copies() && call.offset.is_some());
-        if moves_first || what.copies() && step.action.other_offset == AT_POSITION {
+        if moves || step.action.other_offset == AT_POSITION {
             step.uses_alone();
         }
-        if moves_first {
+        if moves {
             self.position(numbers[0], call, step);
         }
         if what == Does::Seek {
