@@ -170,10 +170,8 @@ pub fn check(measure: &Measure) -> Result<u8, Failure> {
 /// The cause, in one line.
 pub fn compare(before: &Path, after: &Path, page: Option<&Path>, width: Option<usize>) -> Result<String, Failure> {
     named::check_all(&[("BEFORE", before), ("AFTER", after)], &[("--html", page)]).map_err(Failure::usage)?;
-    compare::compare(before, after, page, width, &mut |line| say!("{line}")).map_err(|line| Failure {
-        line,
-        status: COULD_NOT_MEASURE,
-    })
+    compare::compare(before, after, page, width, &mut |line| say!("{line}"))
+        .map_err(|line| Failure::new(COULD_NOT_MEASURE, line.into()))
 }
 
 /// Prints the reports of saved counters.
