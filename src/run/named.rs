@@ -8,6 +8,8 @@ use std::path::Path;
 
 use crate::args::{Options, Recording};
 
+use super::record::parent_of;
+
 /// What a path names, whichever of its names that is.
 #[derive(Debug, PartialEq, Eq)]
 enum Named {
@@ -76,8 +78,7 @@ fn named(path: &Path) -> Option<Named> {
     match fs::metadata(path) {
         Ok(file) => file.is_file().then(|| Named::File(number(&file))),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            let folder = folder.unwrap_or(Path::new("."));
+            let folder = parent_of(path);
             // A link to what is to be made. Not one to itself, which is another error.
             if let Ok(target) = fs::read_link(path) {
                 return named(&folder.join(target));

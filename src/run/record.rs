@@ -398,18 +398,25 @@ pub fn check_folder(folder: &Path) -> Result<(), Cause> {
     if folder.symlink_metadata().is_ok() {
         return Err(crate::recording::exists(folder));
     }
-    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let parent = parent.unwrap_or(Path::new("."));
+    let parent = parent_of(folder);
     nix::unistd::access(parent, nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK)
         .map_err(|error| Cause::of(format_args!("cannot write to '{}'", parent.display()), &error.into()))
 }
 
 /// The directory of a recording: the given one, or one named by host and time.
 pub fn folder(options: &args::Recording, now: &str) -> PathBuf {
-    options.path.clone().unwrap_or_else(|| {
-        let host = host_in_names();
-        PathBuf::from(format!("io-{host}-{now}.{EXTENSION}"))
-    })
+    options.path.clone().unwrap_or_else(|| named_by_host(now, EXTENSION))
+}
+
+/// The name of what is made now, without one given. `end`: of the name.
+pub fn named_by_host(now: &str, end: &str) -> PathBuf {
+    PathBuf::from(format!("io-{}-{now}.{end}", host_in_names()))
+}
+
+/// The directory that a file is in.
+pub fn parent_of(path: &Path) -> &Path {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
 }
 
 /// Writes under the first name that is free: `x.iosb`, `x-2.iosb`, `x-3.iosb`. Returns it.
@@ -440,7 +447,7 @@ fn numbered(path: &Path, number: u32) -> PathBuf {
 }
 
 /// The host's name without characters that are unusual in names of files.
-pub fn host_in_names() -> String {
+fn host_in_names() -> String {
     let is_usual = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);
     host().chars().filter(is_usual).collect()
 }
@@ -458,8 +465,7 @@ pub fn free_bytes(path: &Path) -> Option<u64> {
 }
 
 pub fn default_free(folder: &Path) -> u64 {
-    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let Ok(all) = statvfs(parent.unwrap_or(Path::new("."))) else {
+    let Ok(all) = statvfs(parent_of(folder)) else {
         return 0;
     };
     let size = all.blocks().saturating_mul(all.fragment_size());

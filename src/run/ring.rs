@@ -20,7 +20,7 @@ use crate::source::live;
 use crate::view::text::counted;
 use crate::view::text::trigger::{KnownNames, occurrence, unmet};
 
-use super::record::{SECOND, default_free, folder, free_bytes, time_of_day, under_free_name};
+use super::record::{SECOND, default_free, folder, free_bytes, parent_of, time_of_day, under_free_name};
 
 /// The most memory without `--ring TIME,SIZE`.
 const BYTES: u64 = 256 << 20;
@@ -465,9 +465,8 @@ fn write(kept: &Kept, path: &Path, options: &args::Recording, mut progress: impl
 }
 
 fn check_space(kept: &Kept, path: &Path, options: &args::Recording) -> Result<(), Cause> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let keep_free = options.keep_free.unwrap_or_else(|| default_free(path));
-    match free_bytes(parent.unwrap_or(Path::new("."))) {
+    match free_bytes(parent_of(path)) {
         Some(free) if free < keep_free.saturating_add(kept.end.bytes) => Err(Cause::from(format!(
             "cannot write '{}': it has {}, its file system has {} left, and --keep-free is {}",
             path.display(),

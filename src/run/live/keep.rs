@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use crate::model::snapshot::{Difference, Snapshot, StackIncreases};
 use crate::number::thousands;
 use crate::printable::printable;
 use crate::recording::{EXTENSION, Ring, RingLimits};
-use crate::run::record::{host_in_names, meta, now_in_name, under_free_name};
+use crate::run::record::{meta, named_by_host, now_in_name, under_free_name};
 
 /// The most that is kept, and the most that is written: the shorter of both.
 const LIMITS: RingLimits = RingLimits {
@@ -110,7 +109,7 @@ fn joined(writing: JoinHandle<Result<String, Cause>>) -> Result<String, Cause> {
 
 fn write(meta: &Meta, kept: &Kept) -> Result<String, Cause> {
     let kept = kept.ring(meta)?.copy("the key w of the live view")?;
-    let path = PathBuf::from(format!("io-{}-{}.{EXTENSION}", host_in_names(), now_in_name()));
+    let path = named_by_host(&now_in_name(), EXTENSION);
     let path = under_free_name(&path, |path| kept.write(path, |_| ()))?;
     let seconds = Duration::from_nanos(kept.end.to_ns.saturating_sub(kept.end.from_ns)).as_secs_f64();
     Ok(format!(

@@ -2,13 +2,12 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::path::PathBuf;
 
 use crate::cause::Cause;
 use crate::model::events::Events;
 use crate::model::report::slow::LeftOut;
 use crate::number::thousands;
-use crate::run::record::{PAGE, host_in_names, now_in_name, under_free_name};
+use crate::run::record::{PAGE, named_by_host, now_in_name, under_free_name};
 use crate::view::live::{Model, Shows};
 use crate::view::{Html, Screen, Sheet, View};
 
@@ -22,7 +21,7 @@ pub fn write(model: &Model) -> Result<String, Cause> {
     };
     let mut page = Vec::new();
     render(model, first, last, &mut page).map_err(|error| Cause::of("cannot make the page", &error))?;
-    let path = PathBuf::from(format!("io-{}-{}.{PAGE}", host_in_names(), now_in_name()));
+    let path = named_by_host(&now_in_name(), PAGE);
     let path = under_free_name(&path, |path| {
         let file = OpenOptions::new().write(true).create_new(true).open(path);
         let written = file.and_then(|mut file| file.write_all(&page));
