@@ -53,10 +53,11 @@ impl Session {
     }
 
     /// Starts the tool with these words in the background of a shell, which brings it to the foreground, continues it in the
-    /// background when it has stopped, and brings it back.
+    /// background when it has stopped, and brings it back, twice.
     fn start_in_background(folder: &Path, size: (u16, u16), words: &[&str]) -> (Self, Background) {
         let mut shell = Command::new("sh");
-        let script = r#"set -m; "$@" & echo $! > pid.new; mv pid.new pid; read go; fg; bg; read go; fg"#;
+        let script =
+            r#"set -m; "$@" & echo $! > pid.new; mv pid.new pid; read go; fg; bg; read go; fg; bg; read go; fg"#;
         shell.args(["-c", script, "sh", TOOL]).args(words);
         let mut session = Self::of(shell, folder, size, &[]);
         let mut pid = None;
@@ -300,19 +301,26 @@ impl Drop for Background {
     }
 }
 
-/// Starts a view in the background of a shell, brings it to the foreground, and does the same after Ctrl-Z. `shown`: what
-/// is on its screen.
+/// Starts a view in the background of a shell, brings it to the foreground, and does the same after Ctrl-Z and after SIGSTOP.
+/// `shown`: what is on its screen.
 pub fn assert_waits_for_the_foreground(folder: &Path, words: &[&str], shown: &str) {
     let (mut session, background) = Session::start_in_background(folder, (100, 30), words);
-    for end in ["\x1a", "q"] {
-        background.wait_until_idle(&mut session);
-        assert!(!session.is_alternate() && !session.is_raw());
+    let bring_back = |session: &mut Session| {
+        background.wait_until_idle(session);
+        assert!(!session.is_alternate());
         session.press("go\n");
         session.wait_until("it is shown", |session| session.is_raw() && session.is_alternate());
         session.wait_for(shown);
-        session.press(end);
-    }
-    session.assert_ended();
+    };
+    assert!(!session.is_raw());
+    bring_back(&mut session);
+    session.press("\x1a");
+    session.wait_until("the settings are as before", |session| !session.is_raw());
+    bring_back(&mut session);
+    // It cannot be caught, so the settings are left to the shell.
+    kill(background.0, Signal::SIGSTOP).unwrap();
+    bring_back(&mut session);
+    session.end("q");
 }
 
 impl Drop for Session {

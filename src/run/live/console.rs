@@ -51,6 +51,8 @@ pub struct Console {
     drawn: Option<Instant>,
     /// When it last tried to take over the terminal.
     entered: Instant,
+    /// The settings of the terminal before the view, if the process was stopped while it was shown, and is in the background.
+    stopped: Option<Termios>,
 }
 
 /// Checks that there is a terminal for the view.
@@ -113,6 +115,7 @@ impl Console {
             is_dirty: true,
             drawn: None,
             entered: Instant::now(),
+            stopped: None,
         };
         console
             .enter()
@@ -127,11 +130,11 @@ impl Console {
         let stdin = io::stdin();
         // A terminal that controls no session has no foreground.
         if tcgetpgrp(&stdin).is_ok_and(|foreground| foreground != getpgrp()) {
-            return Ok(());
+            return self.hide();
         }
         let mut before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut settings = match &*before {
-            Some(settings) => settings.clone(),
+        let mut settings = match before.take().or_else(|| self.stopped.take()) {
+            Some(settings) => settings,
             None => tcgetattr(&stdin)?,
         };
         *before = Some(settings.clone());
@@ -141,6 +144,18 @@ impl Console {
         // At once, so that it cannot come after what gives the terminal back.
         nix::unistd::write(io::stdout().as_fd(), ENTER)?;
         self.redraw();
+        Ok(())
+    }
+
+    /// Leaves the screen to others if the process was stopped while it was shown (SIGSTOP cannot be caught), and goes on in the
+    /// background. There it cannot change the settings of the terminal; most shells have their own.
+    fn hide(&mut self) -> io::Result<()> {
+        let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+            return Ok(());
+        };
+        self.stopped = Some(before);
+        self.wait();
+        nix::unistd::write(io::stdout().as_fd(), LEAVE)?;
         Ok(())
     }
 
