@@ -140,10 +140,12 @@ fn selection(meta: &Meta, export: &Export) -> Result<Selection, Cause> {
         true => files().map(selected::whole_path).collect(),
         false => Vec::new(),
     };
+    let devices = export.disk.as_deref();
+    let devices = devices.map(|disk| selected::part_of_disk(meta, disk)).transpose()?;
     Ok(Selection {
         pids,
         comm: export.comm.clone(),
-        devices: selected::devices(meta, export.disk.as_deref())?,
+        devices: devices.unwrap_or_default(),
         files,
         layers: export.layers.iter().copied().collect(),
         ..Selection::default()
@@ -240,6 +242,16 @@ mod tests {
             line(&Export { disk, ..wanted() }),
             "no such disk in the recording: 'sdb'; it has sda"
         );
+        let of_partition = selected::tests::recorded(Filter {
+            disk: Some("sda1".to_owned()),
+            ..Filter::default()
+        });
+        let of = |disk: &str| {
+            let disk = Some(disk.to_owned());
+            selection(&of_partition, &Export { disk, ..wanted() }).map_err(|cause| cause.line)
+        };
+        assert_eq!(of("sda").unwrap_err(), "recorded with -d sda1: others are not in it");
+        assert_eq!(of("sda1").unwrap().devices, BTreeSet::new());
     }
 
     #[test]

@@ -71,14 +71,12 @@ pub fn check_files<'a>(meta: &Meta, mut wanted: impl Iterator<Item = &'a Path>) 
     }
 }
 
-/// The numbers of a disk with its partitions, or of a partition, as they were named when it was recorded; none if `name`
-/// is `None`.
+/// The numbers of a disk with its partitions, or of a partition, as they were named when it was recorded.
 ///
 /// # Errors
 /// If there is no such disk, in one line with those that there are.
-pub fn devices(meta: &Meta, name: Option<&str>) -> Result<BTreeSet<[u32; 2]>, Cause> {
+fn devices(meta: &Meta, name: &str) -> Result<BTreeSet<[u32; 2]>, Cause> {
     let mut devices = BTreeSet::new();
-    let Some(name) = name else { return Ok(devices) };
     let name = name.trim_start_matches("/dev/");
     for disk in &meta.disks {
         if disk.name == name {
@@ -115,19 +113,19 @@ fn part_of<T: Ord>(wanted: BTreeSet<T>, recorded: &BTreeSet<T>) -> Option<BTreeS
     wanted.is_subset(recorded).then_some(wanted)
 }
 
-/// What has to be selected of a disk or partition, by its name.
+/// What has to be selected of a disk or partition, by its name; nothing if nothing else was recorded.
 ///
 /// # Errors
 /// If the recording does not have it, in one line.
-fn part_of_disk(meta: &Meta, wanted: &str) -> Result<BTreeSet<[u32; 2]>, Cause> {
-    let wanted_devices = devices(meta, Some(wanted));
+pub fn part_of_disk(meta: &Meta, wanted: &str) -> Result<BTreeSet<[u32; 2]>, Cause> {
+    let wanted_devices = devices(meta, wanted);
     let Some(recorded) = meta.run.filter.disk.as_deref() else {
         return wanted_devices;
     };
     if wanted.trim_start_matches("/dev/") == recorded {
         return Ok(BTreeSet::new());
     }
-    let both = wanted_devices.ok().zip(devices(meta, Some(recorded)).ok());
+    let both = wanted_devices.ok().zip(devices(meta, recorded).ok());
     let part = both.and_then(|(wanted, recorded)| part_of(wanted, &recorded));
     part.ok_or_else(|| others("-d", recorded))
 }
