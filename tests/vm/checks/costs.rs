@@ -344,7 +344,7 @@ fn ext4dist(guest: &Guest) -> Result<(), String> {
 }
 
 /// A disk that completes requests on submission, and reads of it.
-fn direct(guest: &Guest) -> Result<(NullDisks, impl FnMut() -> Result<(), String>), String> {
+pub(super) fn direct(guest: &Guest) -> Result<(NullDisks, impl FnMut() -> Result<(), String>), String> {
     const BLOCK: usize = 4096;
     have_another_thread();
     let disks = NullDisks::new(guest, 1, &[("irqmode", "0"), ("memory_backed", "0")])?;

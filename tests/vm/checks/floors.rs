@@ -2,10 +2,11 @@
 //! cost less.
 
 use super::budget::probed;
-use super::costs::{MINUTE, cached, millions_of, per_call, table, tell, tool};
+use super::costs::{MINUTE, cached, direct, millions_of, per_call, table, tell, tool};
 use crate::guest::{Check, Guest, all_detached, measured};
 use iostackbreakdown::catalog::Layer;
 use iostackbreakdown::kernel::btf::BtfFunction;
+use iostackbreakdown::kernel::interface::types::call_record_few;
 use iostackbreakdown::kernel::{self, Function, LazySymbols};
 use iostackbreakdown::probe::Choice;
 use iostackbreakdown::probe::attach::{Targets, attach_multi, attach_multi_to, attach_tracing};
@@ -23,6 +24,8 @@ use std::time::Instant;
 
 pub const CHECKS: &[Check] = &[
     table("floors: a pread, empty programs", pread),
+    table("floors: a record, the kernel's ring", ring),
+    table("floors: a request, empty programs where recording sees it", submission),
     table("floors: the start, the kernel's types", types),
     table("floors: the start, -T vfs", |guest| {
         start(guest, "floor start", Hook::Fentry, &["-T", "vfs", "--probe", "fentry"])
@@ -111,6 +114,42 @@ fn pread(guest: &Guest) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// What the kernel's ring takes for a record of a call: reserving room and submitting it, at the return of a system call.
+fn ring(guest: &Guest) -> Result<(), String> {
+    let mut read = cached()?;
+    let empty = at_raw_tracepoint("sys_exit", empty(sys::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, None)?)?;
+    let without = per_call(&mut read)?;
+    drop(empty);
+    let (ring, program) = one_record()?;
+    let attached = at_raw_tracepoint("sys_exit", program)?;
+    let with = per_call(&mut read)?;
+    drop((attached, ring));
+    tell(guest, "floor ring", with - without)
+}
+
+/// What the kernel takes to call the programs that a recording needs beside those that time requests: who submits, and when.
+/// Where tasks are preempted inside the kernel, two see the same, so that none is missed.
+fn submission(guest: &Guest) -> Result<(), String> {
+    let (_disk, mut read) = direct(guest)?;
+    let without = per_call(&mut read)?;
+    let mut attached = Vec::new();
+    let events = ["block_bio_queue", "block_getrq", "block_getrq"];
+    let is_preempted = guest.kernel == "7";
+    for event in &events[..if is_preempted { 3 } else { 2 }] {
+        attached.push(at_raw_tracepoint(
+            event,
+            empty(sys::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, None)?,
+        )?);
+    }
+    if is_preempted {
+        let submit = ["submit_bio_noacct"];
+        attached.push(attach(Hook::KprobeEntry, &submit, &known(&submit)?)?);
+    }
+    let with = per_call(&mut read)?;
+    drop(attached);
+    tell(guest, "floor blk recorded", with - without)
 }
 
 /// libbpf parsing the kernel's types, as it must for every portable program, in millions.
@@ -207,11 +246,8 @@ fn at_system_calls(hook: Hook) -> Result<Attached, String> {
     for event in ["sys_enter", "sys_exit"] {
         let failed = |error: std::io::Error| format!("{event}: {error}");
         if matches!(hook, Hook::RawTracepoint) {
-            let program = empty(sys::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, None)?;
-            let name = CString::new(event).map_err(|e| format!("{event}: {e}"))?;
-            // SAFETY: the name and the program outlive the call.
-            let link = own(unsafe { sys::bpf_raw_tracepoint_open(name.as_ptr(), program.as_raw_fd()) });
-            attached._fds.extend([link.map_err(failed)?, program]);
+            let at = at_raw_tracepoint(event, empty(sys::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, None)?)?;
+            attached._fds.extend(at._fds);
         } else {
             let program = empty(sys::BPF_PROG_TYPE_TRACEPOINT, 0, None)?;
             let id = perf::read_number(format!("{SYSTEM_CALLS}/{event}/id")).map_err(failed)?;
@@ -221,6 +257,17 @@ fn at_system_calls(hook: Hook) -> Result<Attached, String> {
         }
     }
     Ok(attached)
+}
+
+fn at_raw_tracepoint(event: &str, program: OwnedFd) -> Result<Attached, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("{event}: {error}");
+    let name = CString::new(event).map_err(|e| failed(&e))?;
+    // SAFETY: the name and the program outlive the call.
+    let link = own(unsafe { sys::bpf_raw_tracepoint_open(name.as_ptr(), program.as_raw_fd()) });
+    Ok(Attached {
+        _fds: vec![link.map_err(|e| failed(&e))?, program],
+        ..Attached::default()
+    })
 }
 
 fn attach(hook: Hook, functions: &[&str], known: &Known) -> Result<Attached, String> {
@@ -279,17 +326,74 @@ fn empty(
     attach_type: sys::bpf_attach_type,
     target: Option<&BtfFunction>,
 ) -> Result<OwnedFd, String> {
-    let leave = [
-        // r0 = 0; exit
-        sys::bpf_insn {
-            code: (sys::BPF_ALU64 | sys::BPF_MOV | sys::BPF_K) as u8,
-            ..Default::default()
-        },
-        sys::bpf_insn {
-            code: (sys::BPF_JMP | sys::BPF_EXIT) as u8,
-            ..Default::default()
-        },
+    load(kind, attach_type, target, &leave()).map_err(|e| format!("an empty program: {e}"))
+}
+
+/// A ring, and a program that writes one record to it, which has the size of that of most calls.
+fn one_record() -> Result<(OwnedFd, OwnedFd), String> {
+    // More than a measurement writes: there is no reader.
+    const BYTES: u32 = 16 << 20;
+    let size = size_of::<call_record_few>() as i32;
+    // SAFETY: the name outlives the call; there are no options.
+    let ring = unsafe { sys::bpf_map_create(sys::BPF_MAP_TYPE_RINGBUF, c"ring".as_ptr(), 0, 0, BYTES, ptr::null()) };
+    let ring = own(ring).map_err(|e| format!("a ring: {e}"))?;
+    let set = |register, n| insn(sys::BPF_ALU64 | sys::BPF_MOV | sys::BPF_K, register, 0, n);
+    let call = |helper: sys::bpf_func_id| insn(sys::BPF_JMP | sys::BPF_CALL, 0, 0, helper as i32);
+    let mut no_room = insn(sys::BPF_JMP | sys::BPF_JEQ | sys::BPF_K, 0, 0, 0);
+    no_room.off = 3;
+    let write = [
+        insn(
+            sys::BPF_LD | sys::BPF_DW | sys::BPF_IMM,
+            1,
+            sys::BPF_PSEUDO_MAP_FD as u8,
+            ring.as_raw_fd(),
+        ),
+        insn(0, 0, 0, 0),
+        set(2, size),
+        set(3, 0),
+        call(sys::BPF_FUNC_ringbuf_reserve),
+        no_room,
+        insn(sys::BPF_ALU64 | sys::BPF_MOV | sys::BPF_X, 1, 0, 0),
+        set(2, sys::BPF_RB_NO_WAKEUP as i32),
+        call(sys::BPF_FUNC_ringbuf_submit),
     ];
+    let program = load(
+        sys::BPF_PROG_TYPE_RAW_TRACEPOINT,
+        0,
+        None,
+        &[&write[..], &leave()].concat(),
+    );
+    Ok((
+        ring,
+        program.map_err(|e| format!("a program that writes a record: {e}"))?,
+    ))
+}
+
+fn insn(code: u32, destination: u8, source: u8, imm: i32) -> sys::bpf_insn {
+    let mut insn = sys::bpf_insn {
+        code: code as u8,
+        imm,
+        ..Default::default()
+    };
+    insn.set_dst_reg(destination);
+    insn.set_src_reg(source);
+    insn
+}
+
+/// Returns 0.
+fn leave() -> [sys::bpf_insn; 2] {
+    [
+        insn(sys::BPF_ALU64 | sys::BPF_MOV | sys::BPF_K, 0, 0, 0),
+        insn(sys::BPF_JMP | sys::BPF_EXIT, 0, 0, 0),
+    ]
+}
+
+fn load(
+    kind: sys::bpf_prog_type,
+    attach_type: sys::bpf_attach_type,
+    target: Option<&BtfFunction>,
+    insns: &[sys::bpf_insn],
+) -> std::io::Result<OwnedFd> {
     let module = target.and_then(|target| target.module.as_ref()?.object.as_ref());
     let mut options = sys::bpf_prog_load_opts {
         sz: size_of::<sys::bpf_prog_load_opts>() as sys::size_t,
@@ -299,15 +403,14 @@ fn empty(
         ..Default::default()
     };
     // SAFETY: all pointers are valid for the call, and the count is that of the instructions.
-    let program = unsafe {
+    own(unsafe {
         sys::bpf_prog_load(
             kind,
-            c"empty".as_ptr(),
+            c"floor".as_ptr(),
             c"GPL".as_ptr(),
-            leave.as_ptr(),
-            leave.len() as sys::size_t,
+            insns.as_ptr(),
+            insns.len() as sys::size_t,
             ptr::from_mut(&mut options),
         )
-    };
-    own(program).map_err(|e| format!("an empty program: {e}"))
+    })
 }
