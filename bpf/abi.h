@@ -949,6 +949,23 @@ struct path_record_all {
 	__u8 text[TEXT_ROOM];
 };
 
+/*
+ * A CPU's ring of slots for calls. Its positions count slots since the start, and are in cache lines of their own: programs
+ * write the first, the reader the second.
+ */
+struct call_ring {
+	__u64 taken;
+	__u64 pad[7];
+	__u64 read;
+	__u64 pad2[7];
+};
+
+/* A call of CALL_ROWS_FEW or CALL_ROWS_NONE. */
+struct call_slot {
+	struct call_record_few few;
+	__u64 turn; /* the position of the call that is complete in it, counted from 1; 0: none */
+};
+
 /* Records of a kind that one CPU could not store. */
 struct lost_records {
 	__u64 records; /* only grows */
@@ -1162,6 +1179,8 @@ struct config {
 	__u8 answering_atomics;
 	/* With --sample 1/N: 2^32 / N; a call is measured if a random number of 32 bits is below. 0: all calls are. */
 	__u32 sample;
+	__u32 call_slots; /* of each ring of calls (call_ring.bpf.h): a power of two; 0: there are no such rings */
+	__u32 call_cpus; /* CPUs that have one: those with lower numbers */
 	__u32 pad;
 };
 
@@ -1231,7 +1250,7 @@ _Static_assert(sizeof(struct async_call) == 32 * ASYNC_LAYERS + 24, "no padding"
 _Static_assert(sizeof(struct task_frames) == 48 * MAX_FRAMES + 16, "no padding");
 _Static_assert(sizeof(struct last_group) == 24, "no padding");
 _Static_assert(sizeof(struct group) == 8 * (3 + COMM_WORDS) + 16 + 32 + NAMES_ROOM + NAME_ROOM, "no padding");
-_Static_assert(sizeof(struct config) == 96, "no padding");
+_Static_assert(sizeof(struct config) == 104, "no padding");
 _Static_assert(sizeof(struct call_shape) == 16, "no padding");
 _Static_assert(sizeof(struct call_record) == 80, "no padding");
 _Static_assert(sizeof(struct call_record_few) == 88, "no padding");
@@ -1245,6 +1264,8 @@ _Static_assert(sizeof(struct file_record) == 88, "no padding");
 _Static_assert(sizeof(struct folder_record) == 24, "no padding");
 _Static_assert(sizeof(struct thread_record) == 64, "no padding");
 _Static_assert(sizeof(struct path_record) == 16, "no padding");
+_Static_assert(sizeof(struct call_ring) == 128, "no padding");
+_Static_assert(sizeof(struct call_slot) == 96, "no padding");
 _Static_assert(sizeof(struct lost_records) == 32, "no padding");
 _Static_assert(sizeof(struct walk) == 32, "no padding");
 _Static_assert(sizeof(struct recorder) == 80 + 32 + 8 * (4 + RECORDER_ARGUMENTS + COMM_WORDS) + 4 * 8, "no padding");

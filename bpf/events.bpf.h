@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Records: one for each call, request and sleep, written at its end to the ring of its CPU, and definitions of the
+ * Records: one for each call, request and sleep, written at its end to a ring of its CPU, and definitions of the
  * threads and open files that they name, written at first use. A run that does not record has none of this.
  *
  * A program never wakes the reader, which drains the rings at regular times, unless a ring fills up. A record for which
@@ -802,6 +802,17 @@ static __always_inline void fill_call(struct call_record *call, const struct rec
 /* The rows of file systems, as bits of breakdown.reached. */
 #define FS_ROWS (((1u << ROW_QUEUE) - 1) & ~((1u << ROW_FS) - 1))
 
+/* The same of a call whose rows are few. `file_systems`: those of its rows that are of file systems, at most one. */
+static __always_inline void fill_few(struct call_record_few *few, const struct recorder *recorder,
+				     const struct breakdown *breakdown, __u32 file_systems, __u64 now, __s64 value,
+				     __u32 cpu, __u32 class)
+{
+	fill_call(&few->call, recorder, breakdown->entered_ns, now, value, cpu, CALL_ROWS_FEW, class);
+	few->call.row = file_systems ? breakdown->fs_row : ROW_FS;
+	few->rows[0] = breakdown->rows[ROW_VFS];
+	few->rows[1] = file_systems ? breakdown->rows[breakdown->fs_row & (ROWS - 1)] : 0;
+}
+
 /* The call of the breakdown has returned, on this CPU: writes its record. `class`: enum read_class. */
 static __always_inline void record_call_with_rows(__u32 thread, const struct breakdown *breakdown, __u64 now,
 						  __s64 value, __u32 cpu, __u32 class)
@@ -813,6 +824,8 @@ static __always_inline void record_call_with_rows(__u32 thread, const struct bre
 	struct call_record_few *few;
 	struct call_record_all *all;
 	struct recorder *recorder;
+	struct call_slot *slot;
+	__u64 turn;
 
 	recorder = recorder_of_ended(thread, begin, now, value);
 	if (!recorder)
@@ -820,13 +833,16 @@ static __always_inline void record_call_with_rows(__u32 thread, const struct bre
 	/* The compiler would count all bits of it. */
 	barrier_var(below_first);
 	if (likely(is_short && !breakdown->has_waited && !(file_systems & below_first))) {
+		slot = take_call_slot(cpu, &turn);
+		if (likely(slot)) {
+			fill_few(&slot->few, recorder, breakdown, file_systems, now, value, cpu, class);
+			complete_call_slot(slot, turn);
+			return;
+		}
 		few = reserve_on(cpu, RECORD_CALL, struct call_record_few);
 		if (!few)
 			return;
-		fill_call(&few->call, recorder, begin, now, value, cpu, CALL_ROWS_FEW, class);
-		few->call.row = file_systems ? breakdown->fs_row : ROW_FS;
-		few->rows[0] = breakdown->rows[ROW_VFS];
-		few->rows[1] = file_systems ? breakdown->rows[breakdown->fs_row & (ROWS - 1)] : 0;
+		fill_few(few, recorder, breakdown, file_systems, now, value, cpu, class);
 		submit(few);
 	} else if (is_short) {
 		all = reserve_on(cpu, RECORD_CALL, struct call_record_all);
@@ -889,6 +905,8 @@ __noinline int record_call(__u32 thread, __u64 begin, __u64 now, __s64 value)
 	struct recorder *recorder = config.records ? recorder_of_ended(thread, begin, now, value) : NULL;
 	const volatile struct call_shape *shape;
 	struct call_record *call;
+	struct call_slot *slot;
+	__u64 turn;
 	__u32 cpu;
 
 	if (!recorder)
@@ -899,6 +917,12 @@ __noinline int record_call(__u32 thread, __u64 begin, __u64 now, __s64 value)
 		return 0;
 	}
 	cpu = bpf_get_smp_processor_id();
+	slot = take_call_slot(cpu, &turn);
+	if (slot) {
+		fill_call(&slot->few.call, recorder, begin, now, value, cpu, CALL_ROWS_NONE, READ_CLASSES);
+		complete_call_slot(slot, turn);
+		return 0;
+	}
 	call = reserve_on(cpu, RECORD_CALL, struct call_record);
 	if (!call)
 		return 0;

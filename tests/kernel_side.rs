@@ -427,3 +427,27 @@ fn a_flush_is_kept_only_once_it_has_passed_the_function_that_submits_it() {
     assert_eq!(kept(&[[SUBMIT, 0, 0], [QUEUE, 0, 0]]), Some(1));
     assert_eq!(kept(&[[SUBMIT, 0, 4096]]), Some(1));
 }
+
+#[test]
+fn a_call_gets_the_next_slot_of_its_cpu_unless_all_are_taken_or_another_task_was_faster() {
+    let (take, preempted, read) = (0, 1, 2);
+    let steps = [
+        ((take, 0), 1),
+        ((take, 1), 1),
+        // The other task has the second one.
+        ((preempted, 0), 0),
+        ((take, 0), 3),
+        ((take, 0), 4),
+        ((take, 0), 0),
+        ((read, 0), 0),
+        ((take, 0), 5),
+        ((take, 0), 0),
+        ((take, 1), 2),
+        // A CPU that came after the start.
+        ((take, 2), 0),
+    ];
+    let input: Vec<u64> = steps.iter().flat_map(|((what, cpu), _)| [*what, *cpu]).collect();
+    let program = compile::compile("calls", env!("CARGO_TARGET_TMPDIR"));
+    let got = words_of(&mut Command::new(program), &input);
+    assert_eq!(got, steps.map(|(_, position)| position));
+}

@@ -18,7 +18,7 @@ use super::config::{self, Made, OneValue, Setup};
 use super::plan::{BlockWay, Plan, Start};
 use super::program::{self, Programs};
 use super::refusal::Why;
-use super::request::{RecordWish, Request};
+use super::request::{CallSlots, RecordWish, Request};
 use crate::kernel::interface::skeleton::{
     IostackbreakdownSkel, IostackbreakdownSkelBuilder, OpenIostackbreakdownMaps, OpenIostackbreakdownSkel,
 };
@@ -82,9 +82,14 @@ pub fn load(setup: &Setup<'_>) -> Result<Loaded, Why> {
     // Bins need calls with their start in a cookie, and per-CPU values without a lookup.
     let has_bins = setup.has_cookies() && facts.per_cpu_values;
     let binned = make_binned(&mut open.maps, plan, has_bins)?;
+    let call_slots = call_slots(setup);
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
-        let bins = binned.is_some();
-        config::fill(rodata, setup, Made { one_value, bins });
+        let made = Made {
+            one_value,
+            bins: binned.is_some(),
+            call_slots,
+        };
+        config::fill(rodata, setup, made);
     }
     if let Some(bss) = open.maps.bss_data.as_deref_mut() {
         // Nothing is measured before everything is attached.
@@ -93,7 +98,7 @@ pub fn load(setup: &Setup<'_>) -> Result<Loaded, Why> {
         bss.control.epoch = u64::from(EPOCH_STEP);
     }
     // The model of the rings must exist until the array of rings does.
-    let _model = size_rings(&mut open.maps, setup)?;
+    let _model = size_rings(&mut open.maps, setup, call_slots)?;
     if setup.has_slots() {
         make_empty(&mut open.maps.bss_slots)?;
         if setup.request.records.is_some() {
@@ -109,9 +114,25 @@ pub fn load(setup: &Setup<'_>) -> Result<Loaded, Why> {
     })
 }
 
+/// The rings of usual calls, for which programs need atomic instructions that return the old value.
+fn call_slots(setup: &Setup<'_>) -> CallSlots {
+    let wish = setup.request.records.filter(|_| setup.facts.answering_atomics);
+    let slots = wish.zip(online_cpus()).map(|(wish, online)| wish.call_slots(&online));
+    slots.unwrap_or_default()
+}
+
 /// Sizes the maps of records, which exist only if the run records. Returns a ring like those of the array of rings.
-fn size_rings(maps: &mut OpenIostackbreakdownMaps<'_>, setup: &Setup<'_>) -> libbpf_rs::Result<Option<MapHandle>> {
+fn size_rings(
+    maps: &mut OpenIostackbreakdownMaps<'_>,
+    setup: &Setup<'_>,
+    slots: CallSlots,
+) -> libbpf_rs::Result<Option<MapHandle>> {
     let wish = setup.request.records;
+    maps.call_rings.set_autocreate(slots.each > 0)?;
+    maps.call_slots.set_autocreate(slots.each > 0)?;
+    maps.call_rings.set_max_entries(slots.cpus.max(1))?;
+    maps.call_slots
+        .set_max_entries(slots.each.saturating_mul(slots.cpus).max(1))?;
     maps.rings.set_autocreate(wish.is_some())?;
     maps.record_losses.set_autocreate(wish.is_some())?;
     maps.known_files.set_autocreate(wish.is_some())?;
@@ -122,7 +143,7 @@ fn size_rings(maps: &mut OpenIostackbreakdownMaps<'_>, setup: &Setup<'_>) -> lib
     maps.rings.set_max_entries(entries(cpus))?;
     maps.record_losses
         .set_max_entries(entries(cpus * RECORD_KINDS as usize))?;
-    let model = new_ring(wish.ring_of(0, None, page_bytes()))?;
+    let model = new_ring(wish.ring_of(0, None, page_bytes(), slots))?;
     maps.rings.set_inner_map_fd(model.as_fd())?;
     Ok(Some(model))
 }
@@ -139,11 +160,15 @@ fn new_ring(bytes: u32) -> libbpf_rs::Result<MapHandle> {
 ///
 /// # Errors
 /// The error of the kernel: ENOMEM if there is no memory for them.
-pub fn make_rings(skeleton: &IostackbreakdownSkel<'_>, wish: RecordWish) -> libbpf_rs::Result<Vec<MapHandle>> {
+pub fn make_rings(
+    skeleton: &IostackbreakdownSkel<'_>,
+    wish: RecordWish,
+    slots: CallSlots,
+) -> libbpf_rs::Result<Vec<MapHandle>> {
     let cpus = 0..entries(cpu_numbers()?);
     let (online, page) = (online_cpus(), page_bytes());
     let made = cpus.map(|cpu| {
-        let ring = new_ring(wish.ring_of(cpu, online.as_deref(), page))?;
+        let ring = new_ring(wish.ring_of(cpu, online.as_deref(), page, slots))?;
         let descriptor = ring.as_fd().as_raw_fd().to_ne_bytes();
         skeleton
             .maps

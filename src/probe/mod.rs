@@ -7,6 +7,8 @@ pub mod attach;
 #[cfg(feature = "kernel-side")]
 pub mod binned;
 #[cfg(feature = "kernel-side")]
+mod call_ring;
+#[cfg(feature = "kernel-side")]
 pub mod config;
 pub mod fold;
 #[cfg(feature = "kernel-side")]
