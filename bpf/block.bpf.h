@@ -952,8 +952,23 @@ static __always_inline void hold_bio(struct bio *bio)
 }
 
 /*
- * A bio is submitted. `counts`: this program counts bios of kernel threads that are not traced; one of two programs
- * does.
+ * Whether the bio whose state is found at the entry of submit_bio_noacct() is the one that enters: a driver submits it
+ * once more, as a whole or what is left of it, inside its submission (and before 5.18 the throttle of a cgroup does).
+ * Any other state is of an earlier bio at the address, which has ended without an event: the function itself ends a bio
+ * beyond the end of the disk, or one that the disk does not support; and a request may have more than BIOS_OF_A_REQUEST.
+ */
+static __always_inline bool is_submitted_again(void)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+
+	if (bpf_core_field_exists(((struct request___rq_disk *)0)->rq_disk))
+		return true;
+	return config.typed_task ? bpf_get_current_task_btf()->bio_list : BPF_CORE_READ(task, bio_list);
+}
+
+/*
+ * A bio is submitted. `counts`: this program counts bios of kernel threads that are not traced; of two programs the one
+ * on the function, which runs first, does.
  */
 static __always_inline int on_bio_queue(const struct bio_view *view, bool counts)
 {
@@ -966,7 +981,8 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 		return 0;
 	known = find_bio(address);
 	seen = known.state;
-	is_new = !block.by_both || !seen || seen->has_request || seen->held;
+	is_new = !block.by_both || !seen || seen->has_request || seen->held ||
+		 (counts && !is_submitted_again());
 	if (WHOLE_STACK) {
 		/* Submitted by the throttle. It still belongs to its submitter. */
 		if (is_held_for_another(seen))

@@ -438,6 +438,7 @@ struct task_struct {
 	struct css_set *cgroups;
 	struct task_struct *real_parent;
 	const struct cred *cred;
+	void *bio_list;
 };
 
 /* Before 5.14 (2f064a59a11f "sched: Change task_struct::state"). */

@@ -3,9 +3,9 @@
  * Issues and ends of requests, compiled for the build machine; the kernel's functions and the other parts of the tool
  * that they call are defined here.
  *
- * ends: reads `struct event` from standard input and writes the `struct sums` after each. All requests have the same
- * address, one after the other, and so have all bios. Nothing is selected, and an end has two programs, as on most
- * kernels.
+ * ends [both]: reads `struct event` from standard input and writes the `struct sums` after each. All requests have the
+ * same address, one after the other, and so have all bios. Nothing is selected, and an end has two programs, as on most
+ * kernels. `both`: a bio is seen by the function and by the tracepoint.
  */
 #include <stdio.h>
 #include <string.h>
@@ -26,6 +26,7 @@ static struct op_stats counters[MAX_OPS];
 /* The hash maps of requests and bios, with room for one. */
 static struct request_slot kept;
 static struct bio_slot kept_bio;
+static struct task_struct task;
 static __u64 clock_ns;
 
 static __u64 bpf_ktime_get_ns(void)
@@ -47,6 +48,16 @@ static __u64 bpf_get_attach_cookie(void *ctx)
 {
 	(void)ctx;
 	return 0;
+}
+
+static __u64 bpf_get_current_task(void)
+{
+	return (__u64)&task;
+}
+
+static struct task_struct *bpf_get_current_task_btf(void)
+{
+	return &task;
 }
 
 #include "maps.h"
@@ -136,6 +147,7 @@ enum {
 	END,
 	SUBMIT, /* of a bio: the function */
 	QUEUE, /* of a bio: the tracepoint that the function reaches, if it does not end the bio itself */
+	SUBMIT_AGAIN, /* of a bio: the function, inside a submission */
 };
 
 struct event {
@@ -150,9 +162,10 @@ struct sums {
 	__u64 unmatched; /* ends without an issue */
 	__u64 kept; /* an entry is left in the table */
 	__u64 kept_bio;
+	__u64 submitted_ns; /* of the bio that is kept, by a clock that goes on with each look at it */
 };
 
-int main(void)
+int main(int count, char **words_of_command)
 {
 	struct gendisk disk = { 0 };
 	struct request_queue queue = { .disk = &disk };
@@ -160,6 +173,7 @@ int main(void)
 	struct bio bio = { 0 };
 	struct event event;
 
+	block.by_both = count > 1 && !strcmp(words_of_command[1], "both");
 	while (fread(&event, sizeof(event), 1, stdin) == 1) {
 		__u64 words[] = { (__u64)&rq, 0, event.bytes }, bio_words[] = { (__u64)&bio };
 		struct sums sums = { 0 };
@@ -171,7 +185,8 @@ int main(void)
 		bio.bi_opf = REQ_OP_WRITE | (event.bytes ? 0 : 1u << __REQ_PREFLUSH);
 		if (event.what == ISSUE) {
 			block_issue_btf(words);
-		} else if (event.what == SUBMIT) {
+		} else if (event.what == SUBMIT || event.what == SUBMIT_AGAIN) {
+			task.bio_list = event.what == SUBMIT_AGAIN ? &bio : NULL;
 			bio_submit_function((void *)bio_words);
 		} else if (event.what == QUEUE) {
 			bio_queue_btf(bio_words);
@@ -188,6 +203,7 @@ int main(void)
 		}
 		sums.kept = kept.address != 0;
 		sums.kept_bio = kept_bio.address != 0;
+		sums.submitted_ns = kept_bio.state.queued_ns;
 		if (fwrite(&sums, sizeof(sums), 1, stdout) != 1)
 			return 1;
 	}
