@@ -190,3 +190,37 @@ fn a_command_goes_on_without_the_layer() {
     let counted = count(&report, "syscall", "read");
     assert!(counted > 0 && counted <= READS + 100, "{counted}");
 }
+
+/// A call that is under way when its layer is detached is reported as such. Its thread exits later, and no loss of a layer
+/// that is no longer measured.
+#[test]
+fn a_call_under_way_at_a_layer_that_is_gone_is_not_lost() {
+    let (pipe, path) = (path_of("pipe"), path_of("pipe-report"));
+    let script = format!(
+        "mkfifo {0}; exec 3<>{0}; timeout 4 cat <&3 & \
+         dd if=/dev/zero of=/dev/null bs=1 count=200000 2>/dev/null; wait; exit 0",
+        pipe.display()
+    );
+    let options = [
+        "-T",
+        "syscall,blk",
+        "--all-files",
+        "--json",
+        "--budget",
+        NEXT_TO_NOTHING,
+    ];
+    let mut tool = Command::new(TOOL);
+    tool.args(options)
+        .arg("-o")
+        .arg(&path)
+        .args(["--", "sh", "-c", &script]);
+    let output = run(&mut tool, LIMIT).unwrap().success().unwrap();
+    fs::remove_file(&pipe).unwrap();
+    assert!(output.stderr.contains("; detaching syscall at 1."), "{}", output.stderr);
+    let report = the_report(the_reports(&path));
+    let detached = &report["cost"]["budget"]["detached"][0];
+    // Those of the shell, which waits, and of cat.
+    assert!(schema::number(&detached["under_way"]) > 0, "{detached}");
+    let syscalls = schema::layers(&report).next().unwrap();
+    assert_eq!(syscalls["lost"]["return_missed"], json!(0));
+}

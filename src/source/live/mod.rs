@@ -12,6 +12,7 @@ mod stack;
 mod string;
 mod under_way;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,7 +23,7 @@ use crate::budget::{CpuShare, CpuTimes, Detached};
 use crate::catalog::Layer;
 use crate::kernel::disks::Disks;
 use crate::kernel::diskstats::Diskstats;
-use crate::model::abi::{EPOCH_STEP, STOP_CALLS, STOP_PAIRS, STOP_REQUESTS};
+use crate::model::abi::{EPOCH_STEP, LOST_REASONS, STOP_CALLS, STOP_PAIRS, STOP_REQUESTS};
 use crate::model::events::Events;
 use crate::model::record::Call;
 use crate::model::run_info::RunInfo;
@@ -56,6 +57,9 @@ pub struct Live {
     records: Option<RecordReader>,
     /// Layers detached during the run.
     detached: Vec<Detached>,
+    /// What their ops had lost by then, by the index of the op. Calls that were under way are reported as such: they are
+    /// no losses when their threads exit.
+    lost_by_detached: BTreeMap<usize, [u128; LOST_REASONS as usize]>,
     began: Instant,
     /// The snapshot of the start of measuring, until it is returned.
     first: Option<Box<Snapshot>>,
@@ -129,6 +133,7 @@ impl Live {
             slow: SlowCalls::default(),
             records,
             detached: Vec::new(),
+            lost_by_detached: BTreeMap::new(),
             began: Instant::now(),
             first: None,
             given: Given::Nothing,
@@ -228,9 +233,17 @@ impl Live {
     #[must_use]
     pub fn counters(&self) -> Snapshot {
         let mut snapshot = read(&self.attached, &self.plan, self.epoch, self.info.has_runs);
-        snapshot.detached.clone_from(&self.detached);
+        self.add_detached(&mut snapshot);
         snapshot.utc_offset = counters::utc_offset(snapshot.wall);
         snapshot
+    }
+
+    /// Adds the layers that were detached, and what their ops had lost by then.
+    fn add_detached(&self, snapshot: &mut Snapshot) {
+        snapshot.detached.clone_from(&self.detached);
+        for (&index, lost) in &self.lost_by_detached {
+            snapshot.ops[index].lost = *lost;
+        }
     }
 
     fn end_interval(&mut self, is_last: bool) -> Snapshot {
@@ -246,13 +259,13 @@ impl Live {
             }
         });
         let mut snapshot = counters::read_programs(&self.attached, &self.plan, epoch);
+        self.add_detached(&mut snapshot);
         let (attached, has_runs) = (&self.attached, self.info.has_runs);
         let read = || counters::probe_counts(attached, has_runs);
         snapshot.probes = self
             .probes
             .counts(probes::lost(&snapshot), is_last || has_runs, Instant::now(), read);
         snapshot.disks = disks.zip(self.read_disks()).map(<[DiskCounters; 2]>::from);
-        snapshot.detached.clone_from(&self.detached);
         snapshot.utc_offset = counters::utc_offset(snapshot.wall);
         if is_last {
             match under_way::read(&self.attached, &self.plan) {
@@ -310,6 +323,11 @@ impl Live {
         let Some(layer) = self.leaving() else { return };
         self.attached.detach_returns(layer);
         self.attached.control(|control| control.stopped &= !STOP_PAIRS);
+        let ops = counters::read_programs(&self.attached, &self.plan, self.epoch).ops;
+        let ops = ops.into_iter().zip(&self.plan.ops).enumerate();
+        let of_layer = ops.filter(|(_, (_, planned))| planned.layer == layer);
+        self.lost_by_detached
+            .extend(of_layer.map(|(index, (op, _))| (index, op.lost)));
         let under_way = under_way::read(&self.attached, &self.plan).ok();
         if let Some(detached) = self.detached.last_mut() {
             detached.until = Some(self.began.elapsed());
