@@ -472,3 +472,17 @@ fn a_bio_that_has_ended_without_an_event_gives_the_next_one_nothing() {
     let submitted: Vec<u64> = answers.chunks_exact(SUMS).map(|sums| sums[5]).collect();
     assert_eq!(submitted, [1, 2, 2, 2, 2, 3, 3]);
 }
+
+/// One of 4 MiB may have a bio for each page.
+#[test]
+fn no_bio_of_a_request_that_was_issued_is_kept() {
+    const ISSUE_MANY: u64 = 5;
+    for pages in [1, 2, 17, 129, 1024] {
+        let mut command = Command::new(&*ENDS);
+        command.arg("both");
+        let events = [[SUBMIT, 0, 4096], [ISSUE_MANY, 1, pages * 4096]];
+        let answers = words_of(&mut command, events.as_flattened());
+        let kept: Vec<u64> = answers.chunks_exact(SUMS).map(|sums| sums[4]).collect();
+        assert_eq!(kept, [1, 0], "{pages}");
+    }
+}

@@ -5,7 +5,7 @@
  *
  * ends [both]: reads `struct event` from standard input and writes the `struct sums` after each. All requests have the
  * same address, one after the other, and so have all bios. Nothing is selected, and an end has two programs, as on most
- * kernels. `both`: a bio is seen by the function and by the tracepoint.
+ * kernels. `both`: bios are kept, and seen by the function and by the tracepoint.
  */
 #include <stdio.h>
 #include <string.h>
@@ -139,6 +139,8 @@ static int delete_from_map(const void *map, const __u64 *address)
 {
 	if (map == &requests && kept.address == *address)
 		kept.address = 0;
+	if (map == &bios && kept_bio.address == *address)
+		kept_bio.address = 0;
 	return 0;
 }
 
@@ -148,6 +150,7 @@ enum {
 	SUBMIT, /* of a bio: the function */
 	QUEUE, /* of a bio: the tracepoint that the function reaches, if it does not end the bio itself */
 	SUBMIT_AGAIN, /* of a bio: the function, inside a submission */
+	ISSUE_MANY, /* of a request whose last bio it is; of so many pages, each of a bio of its own */
 };
 
 struct event {
@@ -165,6 +168,8 @@ struct sums {
 	__u64 submitted_ns; /* of the bio that is kept, by a clock that goes on with each look at it */
 };
 
+static struct bio others[2048];
+
 int main(int count, char **words_of_command)
 {
 	struct gendisk disk = { 0 };
@@ -173,7 +178,7 @@ int main(int count, char **words_of_command)
 	struct bio bio = { 0 };
 	struct event event;
 
-	block.by_both = count > 1 && !strcmp(words_of_command[1], "both");
+	block.by_both = block.bio_stamps = count > 1 && !strcmp(words_of_command[1], "both");
 	while (fread(&event, sizeof(event), 1, stdin) == 1) {
 		__u64 words[] = { (__u64)&rq, 0, event.bytes }, bio_words[] = { (__u64)&bio };
 		struct sums sums = { 0 };
@@ -183,7 +188,15 @@ int main(int count, char **words_of_command)
 		rq.state = event.bytes ? 1 : MQ_RQ_IDLE;
 		bio.bi_iter.bi_size = event.bytes;
 		bio.bi_opf = REQ_OP_WRITE | (event.bytes ? 0 : 1u << __REQ_PREFLUSH);
-		if (event.what == ISSUE) {
+		rq.bio = NULL;
+		if (event.what == ISSUE_MANY) {
+			rq.bio = &bio;
+			for (__u64 page = 1; page < event.bytes / 4096 && page < 2048; page++) {
+				others[page].bi_next = rq.bio;
+				rq.bio = &others[page];
+			}
+		}
+		if (event.what == ISSUE || event.what == ISSUE_MANY) {
 			block_issue_btf(words);
 		} else if (event.what == SUBMIT || event.what == SUBMIT_AGAIN) {
 			task.bio_list = event.what == SUBMIT_AGAIN ? &bio : NULL;
