@@ -363,8 +363,11 @@ static __always_inline int on_issue(const struct request_view *view)
 			/* A flush has no single submitter: the kernel merges them. */
 			else if (state.op == BLOCK_OP_FLUSH)
 				count_aside(state.op, ASIDE_UNOWNED);
-			if (!block.neighbours && (!WHOLE_STACK || stamp.owner != OWNER_KERNEL))
+			if (!block.neighbours && (!WHOLE_STACK || stamp.owner != OWNER_KERNEL)) {
+				/* Removes what an earlier request left at this address. */
+				forget_request(address, &known);
 				return 0;
+			}
 			state.foreign = stamp.owner == OWNER_KERNEL ? FOREIGN_KERNEL : FOREIGN_PROCESS;
 			state.neighbour = stamp.neighbour;
 		}

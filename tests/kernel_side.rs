@@ -486,3 +486,13 @@ fn no_bio_of_a_request_that_was_issued_is_kept() {
         assert_eq!(kept, [1, 0], "{pages}");
     }
 }
+
+/// The end of the first request was missed. At its address, another process has one.
+#[test]
+fn a_request_is_lost_once() {
+    let [issue, end] = [0, 1].map(|what| move |nth: u64| [what, nth, 4096]);
+    let events = [[QUEUE, 0, 4096], issue(1), issue(2), end(2)];
+    let answers = words_of(Command::new(&*ENDS).arg("owner"), events.as_flattened());
+    let lost: Vec<u64> = answers.chunks_exact(SUMS).map(|sums| sums[1]).collect();
+    assert_eq!(lost, [0, 0, 1, 1]);
+}

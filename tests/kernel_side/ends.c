@@ -3,9 +3,10 @@
  * Issues and ends of requests, compiled for the build machine; the kernel's functions and the other parts of the tool
  * that they call are defined here.
  *
- * ends [both]: reads `struct event` from standard input and writes the `struct sums` after each. All requests have the
+ * ends [both|owner]: reads `struct event` from standard input and writes the `struct sums` after each. All requests have the
  * same address, one after the other, and so have all bios. Nothing is selected, and an end has two programs, as on most
- * kernels. `both`: bios are kept, and seen by the function and by the tracepoint.
+ * kernels. `both`: bios are kept, and seen by the function and by the tracepoint. `owner`: only requests whose bio was
+ * submitted are traced.
  */
 #include <stdio.h>
 #include <string.h>
@@ -178,7 +179,9 @@ int main(int count, char **words_of_command)
 	struct bio bio = { 0 };
 	struct event event;
 
-	block.by_both = block.bio_stamps = count > 1 && !strcmp(words_of_command[1], "both");
+	block.by_both = count > 1 && !strcmp(words_of_command[1], "both");
+	block.by_owner = count > 1 && !strcmp(words_of_command[1], "owner");
+	block.bio_stamps = block.by_both || block.by_owner;
 	while (fread(&event, sizeof(event), 1, stdin) == 1) {
 		__u64 words[] = { (__u64)&rq, 0, event.bytes }, bio_words[] = { (__u64)&bio };
 		struct sums sums = { 0 };
@@ -188,7 +191,7 @@ int main(int count, char **words_of_command)
 		rq.state = event.bytes ? 1 : MQ_RQ_IDLE;
 		bio.bi_iter.bi_size = event.bytes;
 		bio.bi_opf = REQ_OP_WRITE | (event.bytes ? 0 : 1u << __REQ_PREFLUSH);
-		rq.bio = NULL;
+		rq.bio = block.by_owner ? &bio : NULL;
 		if (event.what == ISSUE_MANY) {
 			rq.bio = &bio;
 			for (__u64 page = 1; page < event.bytes / 4096 && page < 2048; page++) {
