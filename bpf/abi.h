@@ -998,6 +998,8 @@ struct recorder {
 	__u32 fault_file;
 	__u32 fault_is_write;
 	__u32 number;
+	__u32 files_reopened; /* when the number was looked up */
+	__u32 pad;
 	__u32 bases[2]; /* the folders that the paths of the call start from, as given; 0: the working directory */
 	__u32 waker; /* of the current sleep */
 	__u32 waker_tgid;
@@ -1268,7 +1270,7 @@ _Static_assert(sizeof(struct call_ring) == 128, "no padding");
 _Static_assert(sizeof(struct call_slot) == 96, "no padding");
 _Static_assert(sizeof(struct lost_records) == 32, "no padding");
 _Static_assert(sizeof(struct walk) == 32, "no padding");
-_Static_assert(sizeof(struct recorder) == 80 + 32 + 8 * (4 + RECORDER_ARGUMENTS + COMM_WORDS) + 4 * 8, "no padding");
+_Static_assert(sizeof(struct recorder) == 80 + 32 + 8 * (4 + RECORDER_ARGUMENTS + COMM_WORDS) + 4 * 10, "no padding");
 _Static_assert(sizeof(struct known_file) == 24, "no padding");
 
 #endif

@@ -49,6 +49,12 @@ struct {
 /* Numbers given to open files so far. */
 volatile __u32 files_defined;
 
+/*
+ * How often a file was opened again where the last open file was of the same one: what threads know of their last file
+ * does not distinguish these two.
+ */
+volatile __u32 files_reopened;
+
 /* Ring buffer maps have no value type; these put the types of the records into the skeleton. */
 struct call_record_arguments *call_record_arguments_type;
 struct call_record_few *call_record_few_type;
@@ -322,22 +328,33 @@ __noinline __u32 number_of_file(__u32 thread, __u32 is_new)
 	struct known_file now = {}, *known;
 	struct file *file;
 	__u64 address;
+	bool is_same;
 
 	if (!recorder)
 		return 0;
+	/* Before the file is looked up. */
+	recorder->files_reopened = files_reopened;
 	address = recorder->file;
 	file = (void *)address;
 	now.dentry = (__u64)BPF_CORE_READ(file, f_path.dentry);
 	now.inode = BPF_CORE_READ(file, f_inode, i_ino);
-	known = is_new ? NULL : bpf_map_lookup_elem(&known_files, &address);
-	if (known && known->dentry == now.dentry && known->inode == now.inode) {
+	known = bpf_map_lookup_elem(&known_files, &address);
+	is_same = known && known->dentry == now.dentry && known->inode == now.inode;
+	if (is_same && !is_new) {
 		now.number = known->number;
 	} else {
 		now.number = next_file_number();
-		if (!define_file(thread, now.number))
-			now.number = 0;
-		else
+		if (define_file(thread, now.number)) {
 			bpf_map_update_elem(&known_files, &address, &now, BPF_ANY);
+		} else {
+			now.number = 0;
+			/* It is of an earlier open file. */
+			bpf_map_delete_elem(&known_files, &address);
+		}
+		if (is_same) {
+			__sync_fetch_and_add(&files_reopened, 1);
+			recorder->files_reopened++;
+		}
 	}
 	/* Without a definition the next call writes one. */
 	if (!now.number)
@@ -351,7 +368,8 @@ __noinline __u32 number_of_file(__u32 thread, __u32 is_new)
 /* Whether this is still the open file that the thread used last. `direct`: `file` is a typed pointer. */
 static __always_inline bool is_last_file(const struct recorder *recorder, struct file *file, bool direct)
 {
-	if (recorder->file != (__u64)file || recorder->dentry != (__u64)READ(direct, file, f_path.dentry))
+	if (recorder->file != (__u64)file || recorder->dentry != (__u64)READ(direct, file, f_path.dentry) ||
+	    recorder->files_reopened != files_reopened)
 		return false;
 	if (direct)
 		return recorder->inode == file->f_inode->i_ino;
@@ -949,7 +967,7 @@ __noinline int note_fault(__u32 thread, __u64 address)
 	struct vm_fault *fault = (void *)address;
 	__u64 file, dentry, inode;
 	struct file *mapped;
-	__u32 number;
+	__u32 number, reopened;
 
 	if (!recorder)
 		return 0;
@@ -958,6 +976,7 @@ __noinline int note_fault(__u32 thread, __u64 address)
 	dentry = recorder->dentry;
 	inode = recorder->inode;
 	number = recorder->number;
+	reopened = recorder->files_reopened;
 	know_thread(recorder);
 	recorder->fault_offset = BPF_CORE_READ(fault, pgoff) << PAGE_BITS;
 	recorder->fault_is_write = fault_flags(fault) & FAULT_FLAG_WRITE;
@@ -967,6 +986,7 @@ __noinline int note_fault(__u32 thread, __u64 address)
 	recorder->dentry = dentry;
 	recorder->inode = inode;
 	recorder->number = number;
+	recorder->files_reopened = reopened;
 	return 0;
 }
 

@@ -346,6 +346,51 @@ fn a_recording_outlives_the_tool() {
     );
 }
 
+/// The kernel gives an open file the memory of the last one. If that was of the same file, a thread that has used it, and
+/// opens none itself, cannot distinguish the two.
+#[test]
+fn a_thread_reads_from_what_another_has_opened_last() {
+    const ROUNDS: usize = 20;
+    let folder = folder("recording-reopened");
+    let (data, path) = (folder.join("data"), folder.join("x.iosb"));
+    fs::write(&data, [7; 8]).unwrap();
+    let own = std::process::id().to_string();
+    let mut running = Running::start(&folder, "x.iosb", &["-p", &own, "--duration", "4s"]);
+    let has_begun = |recording: Recording| recording.seconds().next().is_some();
+    running.wait_until(|| Recording::open(&path).is_ok_and(has_begun));
+    let (give, take) = std::sync::mpsc::channel::<fs::File>();
+    let (give_back, take_back) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        for file in take {
+            assert_eq!(file.read_at(&mut [0; 8], 0).unwrap(), 8);
+            give_back.send(file).unwrap();
+        }
+        nix::unistd::gettid().as_raw().cast_unsigned()
+    });
+    let begin_ns = now_ns();
+    for _ in 0..ROUNDS {
+        give.send(fs::File::open(&data).unwrap()).unwrap();
+        drop(take_back.recv().unwrap());
+    }
+    let end_ns = now_ns();
+    drop(give);
+    let reader = thread.join().unwrap();
+    let opener = nix::unistd::gettid().as_raw().cast_unsigned();
+    assert!(running.0.wait().unwrap().success());
+    let recording = Recording::open(&path).unwrap();
+    let calls = recording.batches(None, None).flat_map(|records| records.calls);
+    let mut calls: Vec<Call> = calls
+        .filter(|call| call.begin_ns >= begin_ns && call.begin_ns <= end_ns)
+        .collect();
+    calls.sort_unstable_by_key(|call| call.begin_ns);
+    let of = |tid, op| calls.iter().filter(move |call| call.tid == tid && call.op == op);
+    let files = |tid, op| of(tid, op).map(|call| call.files[0]).collect::<Vec<u32>>();
+    let (opened, read) = (files(opener, Op::Openat), files(reader, Op::Pread64));
+    assert_eq!(opened.iter().collect::<BTreeSet<_>>().len(), ROUNDS, "{opened:?}");
+    assert_eq!(read, opened);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
 /// More calls than any reader takes out of the rings in time.
 #[test]
 fn a_recording_ends_in_time_under_overload() {
