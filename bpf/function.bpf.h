@@ -220,6 +220,9 @@ static __always_inline bool drop_if_not_selected(struct thread_state *state, __u
 		put_thread(state, thread);
 	}
 	put_breakdown(state, thread);
+	/* Its return may find no state. */
+	if (config.records)
+		forget_record(thread);
 	return true;
 }
 
