@@ -78,6 +78,12 @@ pub const USAGE: &str = "IOStackBreakdown [OPTIONS] [INTERVAL [COUNT]] [-- COMMA
        IOStackBreakdown compare BEFORE AFTER [--html FILE]
        IOStackBreakdown help [VERB]";
 
+/// Options on how reports are printed.
+const PRINTED: [&str; 5] = ["folded", "oneline", "summary", "milliseconds", "microseconds"];
+
+/// Options on files that have reports, too.
+const FILES: [&str; 3] = ["export_json", "html", "svg"];
+
 #[derive(Parser, Debug)]
 #[command(
     name = "IOStackBreakdown",
@@ -101,8 +107,8 @@ pub struct Raw {
     pub output: Output,
     /// Show a screen that follows the whole stack second by second: families, latencies over time, groups, slow calls, disks.
     /// With -o FILE, a recording is also kept, in the new directory FILE
-    #[arg(long, conflicts_with_all = ["layers", "json", "folded", "oneline", "summary", "milliseconds",
-        "microseconds", "interval", "count", "check", "command", "from_snapshots", "save_snapshots"])]
+    #[arg(long, conflicts_with_all = PRINTED, conflicts_with_all = ["layers", "json", "interval", "count", "check", "command",
+        "from_snapshots", "save_snapshots"])]
     pub live: bool,
     /// With --live: keep earlier seconds in this much memory, such as 256M (default: 64M)
     #[arg(long, value_name = "SIZE", value_parser = size, requires = "live")]
@@ -116,7 +122,8 @@ pub struct Raw {
     #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true, default_missing_value = "19560", conflicts_with_all = ["check", "from_snapshots"])]
     pub metrics: Option<Address>,
     /// Try each probe on files in a new directory (in TMPDIR, otherwise in /var/tmp, /tmp or the current directory), and show which work on this machine
-    #[arg(long, conflicts_with_all = ["pids", "disk", "queued", "cgroup", "unit", "pod", "container", "comm", "files", "all_files", "interval", "duration", "command", "json", "output", "export_json", "html", "svg", "by", "oneline", "folded", "summary", "milliseconds", "microseconds"])]
+    #[arg(long, conflicts_with_all = PRINTED, conflicts_with_all = FILES, conflicts_with_all = ["pids", "disk", "queued", "cgroup",
+        "unit", "pod", "container", "comm", "files", "all_files", "interval", "duration", "command", "json", "output", "by"])]
     pub check: bool,
     /// Measure only 1 of N calls, chosen at random (such as 1/100, up to 1/1000000), which costs less: numbers are estimates, and
     /// reports have their 95 % intervals. Requests (blk) are all counted
@@ -129,8 +136,8 @@ pub struct Raw {
     /// Print each call and request as a line, in the order in which they began, and losses where they were: for people, as the
     /// log of iotracer, or as JSON Lines. --file can be repeated then, and selects requests as well
     #[arg(long, value_name = "FORM", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "text",
-        conflicts_with_all = ["json", "folded", "oneline", "export_json", "html", "svg", "by", "summary", "milliseconds",
-            "microseconds", "slower", "interval", "live", "metrics", "check", "from_snapshots", "save_snapshots"])]
+        conflicts_with_all = PRINTED, conflicts_with_all = FILES, conflicts_with_all = ["json", "by", "slower", "interval", "live",
+            "metrics", "check", "from_snapshots", "save_snapshots"])]
     pub events: Option<EventForm>,
     /// With --events: print only the last N lines, at the end, and so far at SIGUSR1
     #[arg(long, value_name = "N", requires = "events", value_parser = whole_number::<u32>)]
@@ -184,16 +191,6 @@ pub struct Raw {
     /// Print the reports of counters that were kept in FILE
     #[arg(long, value_name = "FILE", hide = true, conflicts_with_all = ["check", "save_snapshots", "command"])]
     pub from_snapshots: Option<PathBuf>,
-}
-
-impl clap::ValueEnum for By {
-    fn value_variants<'a>() -> &'a [Self] {
-        &Self::ALL
-    }
-
-    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
-        Some(clap::builder::PossibleValue::new(self.name()))
-    }
 }
 
 #[derive(Subcommand, Debug)]
@@ -303,20 +300,8 @@ pub struct Record {
     pub command: Vec<OsString>,
 }
 
-/// Options of `report` that print something else than answers from records.
-const OTHER_FORMS: [&str; 11] = [
-    "folded",
-    "oneline",
-    "export_json",
-    "html",
-    "svg",
-    "summary",
-    "milliseconds",
-    "microseconds",
-    "lost",
-    "interval",
-    "events",
-];
+/// Options of `report` that print something else than answers from records, beside those of reports.
+const OTHER_FORMS: [&str; 3] = ["lost", "interval", "events"];
 
 /// Options that select from a recording: what is missing from it has no process, no file and no disk.
 const SELECTIONS: [&str; 12] = [
@@ -358,8 +343,8 @@ pub struct Report {
     #[arg(long, value_name = "MOMENT", value_parser = moment, allow_hyphen_values = true)]
     pub to: Option<Moment>,
     /// Print only what is missing from the recording: records that were lost, and damage
-    #[arg(long, conflicts_with_all = ["json", "folded", "oneline", "export_json", "html", "svg", "by", "summary", "milliseconds",
-        "microseconds", "from", "to", "interval"], conflicts_with_all = SELECTIONS)]
+    #[arg(long, conflicts_with_all = PRINTED, conflicts_with_all = FILES, conflicts_with_all = SELECTIONS,
+        conflicts_with_all = ["json", "by", "from", "to", "interval"])]
     pub lost: bool,
     /// Print each call that took TIME or longer
     #[arg(long, value_name = "TIME", value_parser = threshold, conflicts_with_all = ["folded", "lost"])]
@@ -367,28 +352,28 @@ pub struct Report {
     /// Print each call and request as a line, in the order in which they began, and losses where they were: for people, as the
     /// log of iotracer, or as JSON Lines
     #[arg(long, value_name = "FORM", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "text",
-        conflicts_with_all = ["json", "folded", "oneline", "export_json", "html", "svg", "by", "summary", "milliseconds",
-            "microseconds", "lost", "slower", "interval"])]
+        conflicts_with_all = PRINTED, conflicts_with_all = FILES,
+        conflicts_with_all = ["json", "by", "lost", "slower", "interval"])]
     pub events: Option<EventForm>,
     /// With --events: print only the last N lines
     #[arg(long, value_name = "N", requires = "events", value_parser = whole_number::<u32>)]
     pub last: Option<u32>,
     /// Print for each file whether it is read and written sequentially, at the levels VFS (bytes) and BLK (sectors)
-    #[arg(long, conflicts_with_all = OTHER_FORMS)]
+    #[arg(long, conflicts_with_all = PRINTED, conflicts_with_all = FILES, conflicts_with_all = OTHER_FORMS)]
     pub access: bool,
     /// Print the distances between successive requests of each disk (-d: of this one), and whose requests send the head away:
     /// with --by, those of a process (default) or on a file; disk: distances only
-    #[arg(long, conflicts_with_all = OTHER_FORMS)]
+    #[arg(long, conflicts_with_all = PRINTED, conflicts_with_all = FILES, conflicts_with_all = OTHER_FORMS)]
     pub seeks: bool,
     /// Print how often calls (of a family or a name) or requests (device, queue) took longer than a limit, such as
     /// read=10ms,fsync=50ms,device=20ms, who waited, and who was served meanwhile. Exit status 3 if a limit is broken
     #[arg(long = "limit", value_name = "WHAT=TIME,...", value_delimiter = ',', value_parser = limit,
-        conflicts_with_all = OTHER_FORMS)]
+        conflicts_with_all = PRINTED, conflicts_with_all = FILES, conflicts_with_all = OTHER_FORMS)]
     pub limits: Vec<Limit>,
     /// Show the recording on a screen, second by second: step through it, or play it at its recorded speed. With --limit,
     /// what takes longer is marked
-    #[arg(long, conflicts_with_all = ["layers", "json", "folded", "oneline", "summary", "milliseconds", "microseconds",
-        "export_json", "html", "svg", "output", "lost", "access", "seeks", "events", "interval"])]
+    #[arg(long, conflicts_with_all = PRINTED, conflicts_with_all = FILES, conflicts_with_all = ["layers", "json", "output", "lost",
+        "access", "seeks", "events", "interval"])]
     pub live: bool,
     /// Print a report for every INTERVAL, rounded up to whole seconds
     #[arg(value_name = "INTERVAL", value_parser = time_span)]
@@ -502,35 +487,22 @@ pub struct Replay {
     pub quiet: bool,
 }
 
-impl clap::ValueEnum for EventForm {
-    fn value_variants<'a>() -> &'a [Self] {
-        &Self::ALL
-    }
+/// Values of options are the names of these types.
+macro_rules! values_by_name {
+    ($($Type:ty),*) => {$(
+        impl clap::ValueEnum for $Type {
+            fn value_variants<'a>() -> &'a [Self] {
+                &Self::ALL
+            }
 
-    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
-        Some(clap::builder::PossibleValue::new(self.name()))
-    }
+            fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+                Some(clap::builder::PossibleValue::new(self.name()))
+            }
+        }
+    )*};
 }
 
-impl clap::ValueEnum for Format {
-    fn value_variants<'a>() -> &'a [Self] {
-        &Self::ALL
-    }
-
-    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
-        Some(clap::builder::PossibleValue::new(self.name()))
-    }
-}
-
-impl clap::ValueEnum for Names {
-    fn value_variants<'a>() -> &'a [Self] {
-        &Self::ALL
-    }
-
-    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
-        Some(clap::builder::PossibleValue::new(self.name()))
-    }
-}
+values_by_name!(By, EventForm, Format, Names);
 
 #[derive(Args, Debug)]
 pub struct Filters {
