@@ -42,27 +42,15 @@ pub struct Events {
     pub last: Option<usize>,
 }
 
-/// The form of calls and requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EventForm {
-    /// Lines of a table.
-    Text,
-    /// The log of iotracer.
-    Iotracer,
-    /// JSON Lines.
-    Json,
-}
-
-impl EventForm {
-    pub const ALL: [Self; 3] = [Self::Text, Self::Iotracer, Self::Json];
-
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Iotracer => "iotracer",
-            Self::Json => "json",
-        }
+crate::model::ids::names! {
+    /// The form of calls and requests.
+    "form of calls and requests" EventForm {
+        /// Lines of a table.
+        Text = "text",
+        /// The log of iotracer.
+        Iotracer = "iotracer",
+        /// JSON Lines.
+        Json = "json",
     }
 }
 

@@ -39,39 +39,19 @@ pub use crate::model::selection::Selection;
 
 use self::order::InOrder;
 
-/// A format that other tools read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    Jsonl,
-    Iotracer,
-    Fio,
-    Blktrace,
-    Ctf,
-    Perfetto,
+crate::model::ids::names! {
+    /// A format that other tools read.
+    "format" Format {
+        Jsonl = "jsonl",
+        Iotracer = "iotracer",
+        Fio = "fio",
+        Blktrace = "blktrace",
+        Ctf = "ctf",
+        Perfetto = "perfetto",
+    }
 }
 
 impl Format {
-    pub const ALL: [Self; 6] = [
-        Self::Jsonl,
-        Self::Iotracer,
-        Self::Fio,
-        Self::Blktrace,
-        Self::Ctf,
-        Self::Perfetto,
-    ];
-
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Jsonl => "jsonl",
-            Self::Iotracer => "iotracer",
-            Self::Fio => "fio",
-            Self::Blktrace => "blktrace",
-            Self::Ctf => "ctf",
-            Self::Perfetto => "perfetto",
-        }
-    }
-
     /// Whether it consists of several files in a directory.
     #[must_use]
     pub const fn is_directory(self) -> bool {

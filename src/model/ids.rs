@@ -42,7 +42,7 @@ macro_rules! by_name {
         }
     };
 }
-pub(super) use by_name;
+pub(crate) use by_name;
 
 /// Defines an enumeration with a name for each variant: `Variant = "name"`.
 macro_rules! names {
@@ -82,7 +82,7 @@ macro_rules! names {
         $crate::model::ids::by_name!($Type);
     };
 }
-pub(super) use names;
+pub(crate) use names;
 
 /// Where a file system stores its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

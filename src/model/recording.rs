@@ -114,28 +114,16 @@ pub struct Mount {
     pub file_system: String,
 }
 
-/// How names of files and processes are written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Names {
-    #[default]
-    Full,
-    /// Each component of a path as 8 hexadecimal digits of a hash, whose key is in no file. Threads keep their names.
-    Hash,
-    /// Numbers only.
-    None,
-}
-
-impl Names {
-    pub const ALL: [Self; 3] = [Self::Full, Self::Hash, Self::None];
-
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Full => "full",
-            Self::Hash => "hash",
-            Self::None => "none",
-        }
+super::ids::names! {
+    /// How names of files and processes are written.
+    #[derive(Default)]
+    "form of names" Names {
+        #[default]
+        Full = "full",
+        /// Each component of a path as 8 hexadecimal digits of a hash, whose key is in no file. Threads keep their names.
+        Hash = "hash",
+        /// Numbers only.
+        None = "none",
     }
 }
 

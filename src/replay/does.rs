@@ -60,47 +60,29 @@ pub enum Does {
     Mkdir,
 }
 
-/// Why a call is not replayed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Why {
-    /// The recording lacks something that the call needs: a name, a mapping.
-    NotRecorded,
-    /// It changes the owner of a file, which needs privileges.
-    Owners,
-    /// It changes descriptors or mappings: open files are known without descriptors, and no memory is mapped.
-    NotNeeded,
-    /// Device nodes and the like are never made.
-    NotMade,
-    /// It submits or awaits asynchronous requests.
-    Asynchronous,
-    /// Its file is no regular file or directory of a file system that keeps data.
-    NotAFile,
-    /// Its open file was not defined, or has no whole path.
-    UnknownFile,
-    /// Its path or the directory that the path starts from is not known.
-    UnknownPath,
-    /// A name in it is none, as of a damaged recording.
-    Damaged,
-    /// It had not ended when the recording did.
-    UnderWay,
-}
-
-impl Why {
-    /// For people.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NotRecorded => "not all arguments recorded",
-            Self::Owners => "needs --owners",
-            Self::NotNeeded => "nothing to do in a replay",
-            Self::NotMade => "never made by a replay",
-            Self::Asynchronous => "asynchronous",
-            Self::NotAFile => "not on a file or directory of a disk",
-            Self::UnknownFile => "unknown file",
-            Self::UnknownPath => "unknown path",
-            Self::Damaged => "damaged name",
-            Self::UnderWay => "not ended",
-        }
+crate::model::ids::names! {
+    /// Why a call is not replayed.
+    "reason" Why {
+        /// The recording lacks something that the call needs: a name, a mapping.
+        NotRecorded = "not all arguments recorded",
+        /// It changes the owner of a file, which needs privileges.
+        Owners = "needs --owners",
+        /// It changes descriptors or mappings: open files are known without descriptors, and no memory is mapped.
+        NotNeeded = "nothing to do in a replay",
+        /// Device nodes and the like are never made.
+        NotMade = "never made by a replay",
+        /// It submits or awaits asynchronous requests.
+        Asynchronous = "asynchronous",
+        /// Its file is no regular file or directory of a file system that keeps data.
+        NotAFile = "not on a file or directory of a disk",
+        /// Its open file was not defined, or has no whole path.
+        UnknownFile = "unknown file",
+        /// Its path or the directory that the path starts from is not known.
+        UnknownPath = "unknown path",
+        /// A name in it is none, as of a damaged recording.
+        Damaged = "damaged name",
+        /// It had not ended when the recording did.
+        UnderWay = "not ended",
     }
 }
 

@@ -307,11 +307,7 @@ impl std::str::FromStr for Limited {
     }
 }
 
-impl Serialize for Limited {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(self.name())
-    }
-}
+crate::model::ids::by_name!(Limited);
 
 /// The longest time that is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
