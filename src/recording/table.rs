@@ -7,7 +7,7 @@ use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use crate::model::abi::{ROW_FS, ROW_OTHER, ROW_QUEUE, ROW_SYSCALL, ROW_VFS, ROWS};
 use crate::model::ids::{Layer, Op, Origin, ReadClass, Row};
 use crate::model::record::{
-    AsyncCall, Call, Fault, Folder, GivenPath, Kind, Lost, Mark, OpenFile, Paths, Request, Sleep, Thread,
+    AsyncCall, Call, Fault, Folder, GivenPath, Kind, Lost, Mark, OpenFile, Request, Sleep, Thread,
 };
 use crate::model::recording::{Clocks, Meta};
 use crate::model::report::slow::{CallPath, Inode, PathKind};
@@ -170,6 +170,21 @@ pub trait Table: Clone + Default + Send + 'static {
     }
 }
 
+/// A table whose rows have the time of their arrival in a field.
+macro_rules! table {
+    ($Row:ident, $name:literal, $kind:expr, $columns:ident, $at_ns:ident) => {
+        impl Table for $Row {
+            const NAME: &'static str = $name;
+            const KIND: Option<Kind> = $kind;
+            const COLUMNS: &'static [Column<Self>] = $columns;
+
+            fn at_ns(&self) -> u64 {
+                self.$at_ns
+            }
+        }
+    };
+}
+
 /// A part of a recording, by the programs' clock.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
@@ -223,32 +238,15 @@ pub fn row_words() -> Vec<&'static str> {
     layers.map(Row::Layer).chain(Row::WAITS).map(Row::name).collect()
 }
 
-fn op_words() -> Vec<&'static str> {
-    Op::ALL.map(Op::name).to_vec()
+/// The type of a column with the names of a type.
+macro_rules! words {
+    ($Type:ident) => {
+        Type::Word(|| $Type::ALL.map($Type::name).to_vec())
+    };
 }
 
-fn layer_words() -> Vec<&'static str> {
-    Layer::ALL.map(Layer::name).to_vec()
-}
-
-fn class_words() -> Vec<&'static str> {
-    ReadClass::ALL.map(ReadClass::name).to_vec()
-}
-
-fn origin_words() -> Vec<&'static str> {
-    Origin::ALL.map(Origin::name).to_vec()
-}
-
-fn kind_words() -> Vec<&'static str> {
-    Kind::ALL.map(Kind::name).to_vec()
-}
-
-fn path_words() -> Vec<&'static str> {
-    PathKind::ALL.map(PathKind::name).to_vec()
-}
-
-/// The value of a word, and the word of a value, by the order of `ALL`.
-macro_rules! word {
+/// The word of a value, by the order of `ALL`.
+macro_rules! word_of {
     ($Type:ident, $value:expr) => {
         Cell::Number($Type::ALL.iter().position(|known| *known == $value).unwrap_or_default() as u64)
     };
@@ -298,7 +296,95 @@ macro_rules! text {
     };
 }
 
-const WORD_OP: Type = Type::Word(op_words);
+/// A column that is a field: a value that has a name.
+macro_rules! word {
+    ($name:literal, $Type:ident, |$row:ident| $field:expr) => {
+        column!($name, words!($Type), |$row| word_of!($Type, $field), |$row, cell| {
+            $field = of_word(&$Type::ALL, cell)?
+        })
+    };
+}
+
+/// A column that is the time from one field to another, which it sets.
+macro_rules! duration {
+    (|$row:ident| $begin:expr, $end:expr) => {
+        column!(
+            "duration_ns",
+            Type::U64,
+            |$row| number($end.saturating_sub($begin)),
+            |$row, cell| $end = $begin.saturating_add(cell.number()?)
+        )
+    };
+}
+
+/// The columns of a field `inode`, its number first.
+macro_rules! inode {
+    ($name:literal) => {
+        column!(
+            $name,
+            Type::U64,
+            |r| maybe_number(r.inode.map(|inode| inode.number)),
+            |r, c| {
+                r.inode = c.maybe(Cell::number)?.map(|number| Inode {
+                    number,
+                    ..Inode::default()
+                });
+            }
+        )
+    };
+    ($name:literal, $part:ident) => {
+        column!(
+            $name,
+            Type::U32,
+            |r| maybe_number(r.inode.map(|inode| inode.$part.into())),
+            |r, c| {
+                if let (Some(inode), Some(number)) = (&mut r.inode, c.maybe(Cell::small)?) {
+                    inode.$part = number;
+                }
+            }
+        )
+    };
+}
+
+/// The text of a path that a call was given.
+macro_rules! given_path {
+    ($name:literal, $which:ident) => {
+        column!(
+            $name,
+            Type::Text,
+            |r| maybe_text(given!(r, $which).map(|path| &*path.text)),
+            |r, c| {
+                if let Some(text) = c.maybe(Cell::text)? {
+                    let text = text.to_owned();
+                    r.paths.get_or_insert_default().$which = Some(GivenPath { text, base: 0 });
+                }
+            }
+        )
+    };
+}
+
+/// The directory that such a path starts from; the column of its text precedes it.
+macro_rules! given_base {
+    ($name:literal, $which:ident) => {
+        column!(
+            $name,
+            Type::U32,
+            |r| maybe_number(given!(r, $which).map(|path| path.base.into())),
+            |r, c| {
+                let path = r.paths.as_deref_mut().and_then(|paths| paths.$which.as_mut());
+                if let (Some(base), Some(path)) = (c.maybe(Cell::small)?, path) {
+                    path.base = base;
+                }
+            }
+        )
+    };
+}
+
+macro_rules! given {
+    ($call:ident, $which:ident) => {
+        $call.paths.as_deref().and_then(|paths| paths.$which.as_ref())
+    };
+}
 
 /// An argument of a call that has all of them.
 macro_rules! argument {
@@ -343,7 +429,7 @@ const CALLS: &[Column<Call>] = &[
     field!("tid", Type::U32, Cell::small, |r| r.tid),
     field!("cpu_begin", Type::U16, Cell::small, |r| r.cpus[0]),
     field!("cpu_end", Type::U16, Cell::small, |r| r.cpus[1]),
-    column!("op", WORD_OP, |r| word!(Op, r.op), |r, c| r.op = of_word(&Op::ALL, c)?),
+    word!("op", Op, |r| r.op),
     column!("value", Type::I64, |r| Cell::Signed(r.value), |r, c| r.value =
         c.signed()?),
     maybe!("offset", Type::U64, |r| r.offset),
@@ -367,8 +453,8 @@ const CALLS: &[Column<Call>] = &[
     argument!("arg5", 5),
     column!(
         "class",
-        Type::Word(class_words),
-        |r| r.class.map_or(Cell::Null, |class| word!(ReadClass, class)),
+        words!(ReadClass),
+        |r| r.class.map_or(Cell::Null, |class| word_of!(ReadClass, class)),
         |r, c| r.class = c.maybe(|c| of_word(&ReadClass::ALL, c))?
     ),
     field!("direct", Type::Flag, Cell::flag, |r| r.is_direct),
@@ -399,80 +485,15 @@ const CALLS: &[Column<Call>] = &[
             }
         }
     ),
-    column!(
-        "path",
-        Type::Text,
-        |r| maybe_text(given(r, true).map(|path| &*path.text)),
-        |r, c| {
-            if let Some(text) = c.maybe(Cell::text)? {
-                paths(r).first = Some(GivenPath {
-                    text: text.to_owned(),
-                    base: 0,
-                });
-            }
-        }
-    ),
-    column!(
-        "path_base",
-        Type::U32,
-        |r| maybe_number(given(r, true).map(|path| path.base.into())),
-        |r, c| {
-            if let (Some(base), Some(path)) = (
-                c.maybe(Cell::small)?,
-                paths_of(r).and_then(|paths| paths.first.as_mut()),
-            ) {
-                path.base = base;
-            }
-        }
-    ),
-    column!(
-        "path2",
-        Type::Text,
-        |r| maybe_text(given(r, false).map(|path| &*path.text)),
-        |r, c| {
-            if let Some(text) = c.maybe(Cell::text)? {
-                paths(r).second = Some(GivenPath {
-                    text: text.to_owned(),
-                    base: 0,
-                });
-            }
-        }
-    ),
-    column!(
-        "path2_base",
-        Type::U32,
-        |r| maybe_number(given(r, false).map(|path| path.base.into())),
-        |r, c| {
-            if let (Some(base), Some(path)) = (
-                c.maybe(Cell::small)?,
-                paths_of(r).and_then(|paths| paths.second.as_mut()),
-            ) {
-                path.base = base;
-            }
-        }
-    ),
+    given_path!("path", first),
+    given_base!("path_base", first),
+    given_path!("path2", second),
+    given_base!("path2_base", second),
 ];
 
 /// The row of the first file system in which the call spent time.
 fn file_system(call: &Call) -> Option<usize> {
     (ROW_FS as usize..ROW_QUEUE as usize).find(|slot| call.rows[*slot] > 0)
-}
-
-fn given(call: &Call, is_first: bool) -> Option<&GivenPath> {
-    let paths = call.paths.as_deref()?;
-    if is_first {
-        paths.first.as_ref()
-    } else {
-        paths.second.as_ref()
-    }
-}
-
-fn paths(call: &mut Call) -> &mut Paths {
-    call.paths.get_or_insert_default()
-}
-
-fn paths_of(call: &mut Call) -> Option<&mut Paths> {
-    call.paths.as_deref_mut()
 }
 
 /// A row of a call that the table of calls has no column for.
@@ -505,15 +526,7 @@ impl Wait {
     }
 }
 
-impl Table for Wait {
-    const NAME: &'static str = "waits";
-    const KIND: Option<Kind> = None;
-    const COLUMNS: &'static [Column<Self>] = WAITS;
-
-    fn at_ns(&self) -> u64 {
-        self.at_ns
-    }
-}
+table!(Wait, "waits", None, WAITS, at_ns);
 
 const WAITS: &[Column<Wait>] = &[
     field!("call", Type::U64, Cell::number, |r| r.call),
@@ -531,15 +544,7 @@ const WAITS: &[Column<Wait>] = &[
     field!("ns", Type::U64, Cell::number, |r| r.ns),
 ];
 
-impl Table for Request {
-    const NAME: &'static str = "requests";
-    const KIND: Option<Kind> = Some(Kind::Request);
-    const COLUMNS: &'static [Column<Self>] = REQUESTS;
-
-    fn at_ns(&self) -> u64 {
-        self.ended_ns
-    }
-}
+table!(Request, "requests", Some(Kind::Request), REQUESTS, ended_ns);
 
 const REQUESTS: &[Column<Request>] = &[
     field!("ended", Type::Time, Cell::number, |r| r.ended_ns),
@@ -552,7 +557,7 @@ const REQUESTS: &[Column<Request>] = &[
     field!("partition_minor", Type::U32, Cell::small, |r| r.partition[1]),
     field!("sector", Type::U64, Cell::number, |r| r.sector),
     field!("bytes", Type::U64, Cell::number, |r| r.bytes),
-    column!("op", WORD_OP, |r| word!(Op, r.op), |r, c| r.op = of_word(&Op::ALL, c)?),
+    word!("op", Op, |r| r.op),
     field!("flags", Type::U32, Cell::small, |r| r.flags),
     field!("sync", Type::Flag, Cell::flag, |r| r.is_sync),
     field!("meta", Type::Flag, Cell::flag, |r| r.is_meta),
@@ -562,75 +567,18 @@ const REQUESTS: &[Column<Request>] = &[
     field!("errno", Type::U32, Cell::small, |r| r.errno),
     field!("pid", Type::U32, Cell::small, |r| r.pid),
     field!("tid", Type::U32, Cell::small, |r| r.tid),
-    column!(
-        "origin",
-        Type::Word(origin_words),
-        |r| word!(Origin, r.origin),
-        |r, c| {
-            r.origin = of_word(&Origin::ALL, c)?;
-        }
-    ),
-    column!("inode", Type::U64, |r| inode_number(r.inode), |r, c| set_inode_number(
-        &mut r.inode,
-        c
-    )?),
-    column!("inode_major", Type::U32, |r| inode_device(r.inode, 0), |r, c| {
-        set_inode_device(&mut r.inode, c, 0)?
-    }),
-    column!("inode_minor", Type::U32, |r| inode_device(r.inode, 1), |r, c| {
-        set_inode_device(&mut r.inode, c, 1)?
-    }),
+    word!("origin", Origin, |r| r.origin),
+    inode!("inode"),
+    inode!("inode_major", major),
+    inode!("inode_minor", minor),
     field!("cpu", Type::U16, Cell::small, |r| r.cpu),
 ];
 
-fn inode_number(inode: Option<Inode>) -> Cell<'static> {
-    maybe_number(inode.map(|inode| inode.number))
-}
-
-fn inode_device(inode: Option<Inode>, part: usize) -> Cell<'static> {
-    maybe_number(inode.map(|inode| [inode.major, inode.minor][part].into()))
-}
-
-/// The column of the inode's number precedes those of its device.
-fn set_inode_number(inode: &mut Option<Inode>, cell: Cell<'_>) -> Option<()> {
-    *inode = cell.maybe(Cell::number)?.map(|number| Inode {
-        number,
-        major: 0,
-        minor: 0,
-    });
-    Some(())
-}
-
-fn set_inode_device(inode: &mut Option<Inode>, cell: Cell<'_>, part: usize) -> Option<()> {
-    if let (Some(inode), Some(number)) = (inode, cell.maybe(Cell::small)?) {
-        match part {
-            0 => inode.major = number,
-            _ => inode.minor = number,
-        }
-    }
-    Some(())
-}
-
-impl Table for Sleep {
-    const NAME: &'static str = "sleeps";
-    const KIND: Option<Kind> = Some(Kind::Sleep);
-    const COLUMNS: &'static [Column<Self>] = SLEEPS;
-
-    fn at_ns(&self) -> u64 {
-        self.in_ns
-    }
-}
+table!(Sleep, "sleeps", Some(Kind::Sleep), SLEEPS, in_ns);
 
 const SLEEPS: &[Column<Sleep>] = &[
     field!("begin", Type::Time, Cell::number, |r| r.out_ns),
-    column!(
-        "duration_ns",
-        Type::U64,
-        |r| number(r.in_ns.saturating_sub(r.out_ns)),
-        |r, c| {
-            r.in_ns = r.out_ns.saturating_add(c.number()?);
-        }
-    ),
+    duration!(|r| r.out_ns, r.in_ns),
     column!(
         "woken_after_ns",
         Type::U64,
@@ -661,30 +609,15 @@ const SLEEPS: &[Column<Sleep>] = &[
     field!("cpu_end", Type::U16, Cell::small, |r| r.cpus[1]),
 ];
 
-impl Table for AsyncCall {
-    const NAME: &'static str = "async";
-    const KIND: Option<Kind> = Some(Kind::Async);
-    const COLUMNS: &'static [Column<Self>] = ASYNC;
-
-    fn at_ns(&self) -> u64 {
-        self.end_ns
-    }
-}
+table!(AsyncCall, "async", Some(Kind::Async), ASYNC, end_ns);
 
 const ASYNC: &[Column<AsyncCall>] = &[
     field!("begin", Type::Time, Cell::number, |r| r.begin_ns),
-    column!(
-        "duration_ns",
-        Type::U64,
-        |r| number(r.end_ns.saturating_sub(r.begin_ns)),
-        |r, c| {
-            r.end_ns = r.begin_ns.saturating_add(c.number()?);
-        }
-    ),
+    duration!(|r| r.begin_ns, r.end_ns),
     field!("attempts_ended", Type::Time, Cell::number, |r| r.attempt_end_ns),
     field!("pid", Type::U32, Cell::small, |r| r.pid),
     field!("tid", Type::U32, Cell::small, |r| r.tid),
-    column!("op", WORD_OP, |r| word!(Op, r.op), |r, c| r.op = of_word(&Op::ALL, c)?),
+    word!("op", Op, |r| r.op),
     field!("key", Type::U64, Cell::number, |r| r.key),
     field!("file", Type::U32, Cell::small, |r| r.file),
     maybe!("offset", Type::U64, |r| r.offset),
@@ -698,46 +631,21 @@ const ASYNC: &[Column<AsyncCall>] = &[
     field!("direct", Type::Flag, Cell::flag, |r| r.is_direct),
 ];
 
-impl Table for Fault {
-    const NAME: &'static str = "faults";
-    const KIND: Option<Kind> = Some(Kind::Fault);
-    const COLUMNS: &'static [Column<Self>] = FAULTS;
-
-    fn at_ns(&self) -> u64 {
-        self.end_ns
-    }
-}
+table!(Fault, "faults", Some(Kind::Fault), FAULTS, end_ns);
 
 const FAULTS: &[Column<Fault>] = &[
     field!("begin", Type::Time, Cell::number, |r| r.begin_ns),
-    column!(
-        "duration_ns",
-        Type::U64,
-        |r| number(r.end_ns.saturating_sub(r.begin_ns)),
-        |r, c| {
-            r.end_ns = r.begin_ns.saturating_add(c.number()?);
-        }
-    ),
+    duration!(|r| r.begin_ns, r.end_ns),
     field!("pid", Type::U32, Cell::small, |r| r.pid),
     field!("tid", Type::U32, Cell::small, |r| r.tid),
-    column!("layer", Type::Word(layer_words), |r| word!(Layer, r.layer), |r, c| r
-        .layer =
-        of_word(&Layer::ALL, c)?),
+    word!("layer", Layer, |r| r.layer),
     field!("file", Type::U32, Cell::small, |r| r.file),
     field!("offset", Type::U64, Cell::number, |r| r.offset),
     field!("write", Type::Flag, Cell::flag, |r| r.is_write),
     field!("errno", Type::U32, Cell::small, |r| r.errno),
 ];
 
-impl Table for OpenFile {
-    const NAME: &'static str = "files";
-    const KIND: Option<Kind> = Some(Kind::File);
-    const COLUMNS: &'static [Column<Self>] = FILES;
-
-    fn at_ns(&self) -> u64 {
-        self.at_ns
-    }
-}
+table!(OpenFile, "files", Some(Kind::File), FILES, at_ns);
 
 const FILES: &[Column<OpenFile>] = &[
     field!("file", Type::U32, Cell::small, |r| r.number),
@@ -755,22 +663,15 @@ const FILES: &[Column<OpenFile>] = &[
     ),
     column!(
         "path_kind",
-        Type::Word(path_words),
-        |r| r.path.as_ref().map_or(Cell::Null, |path| word!(PathKind, path.kind)),
+        words!(PathKind),
+        |r| r.path.as_ref().map_or(Cell::Null, |path| word_of!(PathKind, path.kind)),
         |r, c| if let (Some(kind), Some(path)) = (c.maybe(|c| of_word(&PathKind::ALL, c))?, &mut r.path) {
             path.kind = kind;
         }
     ),
-    column!("inode", Type::U64, |r| inode_number(r.inode), |r, c| set_inode_number(
-        &mut r.inode,
-        c
-    )?),
-    column!("inode_major", Type::U32, |r| inode_device(r.inode, 0), |r, c| {
-        set_inode_device(&mut r.inode, c, 0)?
-    }),
-    column!("inode_minor", Type::U32, |r| inode_device(r.inode, 1), |r, c| {
-        set_inode_device(&mut r.inode, c, 1)?
-    }),
+    inode!("inode"),
+    inode!("inode_major", major),
+    inode!("inode_minor", minor),
     field!("generation", Type::U32, Cell::small, |r| r.generation),
     field!("mode", Type::U32, Cell::small, |r| r.mode),
     field!("links", Type::U32, Cell::small, |r| r.links),
@@ -800,15 +701,7 @@ const FILES: &[Column<OpenFile>] = &[
     ),
 ];
 
-impl Table for Folder {
-    const NAME: &'static str = "folders";
-    const KIND: Option<Kind> = Some(Kind::Folder);
-    const COLUMNS: &'static [Column<Self>] = FOLDERS;
-
-    fn at_ns(&self) -> u64 {
-        self.at_ns
-    }
-}
+table!(Folder, "folders", Some(Kind::Folder), FOLDERS, at_ns);
 
 const FOLDERS: &[Column<Folder>] = &[
     field!("pid", Type::U32, Cell::small, |r| r.pid),
@@ -817,15 +710,7 @@ const FOLDERS: &[Column<Folder>] = &[
     text!("path", |r| r.path),
 ];
 
-impl Table for Thread {
-    const NAME: &'static str = "processes";
-    const KIND: Option<Kind> = Some(Kind::Thread);
-    const COLUMNS: &'static [Column<Self>] = PROCESSES;
-
-    fn at_ns(&self) -> u64 {
-        self.at_ns
-    }
-}
+table!(Thread, "processes", Some(Kind::Thread), PROCESSES, at_ns);
 
 const PROCESSES: &[Column<Thread>] = &[
     field!("pid", Type::U32, Cell::small, |r| r.pid),
@@ -841,34 +726,17 @@ const PROCESSES: &[Column<Thread>] = &[
     field!("ended", Type::Flag, Cell::flag, |r| r.has_ended),
 ];
 
-impl Table for Lost {
-    const NAME: &'static str = "lost";
-    const KIND: Option<Kind> = None;
-    const COLUMNS: &'static [Column<Self>] = LOST;
-
-    fn at_ns(&self) -> u64 {
-        self.to_ns
-    }
-}
+table!(Lost, "lost", None, LOST, to_ns);
 
 const LOST: &[Column<Lost>] = &[
     field!("cpu", Type::U16, Cell::small, |r| r.cpu),
-    column!("kind", Type::Word(kind_words), |r| word!(Kind, r.kind), |r, c| r.kind =
-        of_word(&Kind::ALL, c)?),
+    word!("kind", Kind, |r| r.kind),
     field!("records", Type::U64, Cell::number, |r| r.records),
     field!("first", Type::Time, Cell::number, |r| r.from_ns),
     field!("last", Type::Time, Cell::number, |r| r.to_ns),
 ];
 
-impl Table for Mark {
-    const NAME: &'static str = "marks";
-    const KIND: Option<Kind> = None;
-    const COLUMNS: &'static [Column<Self>] = MARKS;
-
-    fn at_ns(&self) -> u64 {
-        self.at_ns
-    }
-}
+table!(Mark, "marks", None, MARKS, at_ns);
 
 const MARKS: &[Column<Mark>] = &[
     field!("at", Type::Time, Cell::number, |r| r.at_ns),
@@ -888,15 +756,7 @@ pub struct Second {
     pub counters: String,
 }
 
-impl Table for Second {
-    const NAME: &'static str = "seconds";
-    const KIND: Option<Kind> = None;
-    const COLUMNS: &'static [Column<Self>] = SECONDS;
-
-    fn at_ns(&self) -> u64 {
-        self.at_ns
-    }
-}
+table!(Second, "seconds", None, SECONDS, at_ns);
 
 const SECONDS: &[Column<Second>] = &[
     field!("end", Type::Time, Cell::number, |r| r.at_ns),
