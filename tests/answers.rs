@@ -1,5 +1,6 @@
 //! `report FILE --access`, `--seeks` and `--limit`, of a recording that is made here.
 
+mod folder;
 #[path = "../src/export/synthetic.rs"]
 #[allow(dead_code, reason = "shared with the unit tests")]
 mod synthetic;
@@ -9,21 +10,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use folder::Folder;
 use iostackbreakdown::model::ids::Op;
 use iostackbreakdown::model::record::{Call, Records};
 use iostackbreakdown::model::recording::Names;
 use iostackbreakdown::recording::{Limits, Writer};
 use serde_json::Value;
 
-/// A directory with a recording, which is removed at the end.
-struct Recorded(PathBuf);
+/// A directory with a recording.
+struct Recorded(Folder);
 
 impl Recorded {
     fn new(name: &str, batches: Vec<Records>) -> Self {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("answers-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
-        let recorded = Self(folder);
+        let recorded = Self(Folder::new(&format!("answers-{name}")));
         let limits = Limits::default();
         let mut writer = Writer::create(&recorded.path(), synthetic::meta(), Names::Full, limits).unwrap();
         let end = synthetic::BEGAN_NS + 200_000_000;
@@ -48,12 +47,6 @@ impl Recorded {
         let (status, out, err) = self.run("report", &[words, &["--json", "--top", "1000"]].concat());
         assert!(matches!(status, Some(0 | 3)), "{words:?}: {err}");
         serde_json::from_str(&out).unwrap()
-    }
-}
-
-impl Drop for Recorded {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -3,14 +3,15 @@
 //! bash is on every machine that runs these tests. tests/run installs the others where it may; otherwise their tests are left
 //! out.
 
+mod folder;
 mod left_out;
 
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use folder::Folder;
 use left_out::left_out;
 
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
@@ -35,13 +36,11 @@ const LINES: [(&str, &str); 11] = [
 ];
 
 /// A directory with the tool under each of its names, and a file.
-struct Scene(PathBuf);
+struct Scene(Folder);
 
 impl Scene {
     fn new(name: &str) -> Self {
-        let scene = Self(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name));
-        let _ = fs::remove_dir_all(&scene.0);
-        fs::create_dir_all(&scene.0).unwrap();
+        let scene = Self(Folder::new(name));
         for name in ["IOStackBreakdown", "iostackbreakdown", "iosb"] {
             symlink(TOOL, scene.0.join(name)).unwrap();
         }
@@ -86,12 +85,6 @@ impl Scene {
         stdout.read_to_end(&mut screen).unwrap();
         terminal.wait().unwrap();
         String::from_utf8_lossy(&screen).into_owned()
-    }
-}
-
-impl Drop for Scene {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -191,7 +184,7 @@ fn fish_completes_every_line() {
             .args(["--no-config", "-c", &script])
             .current_dir(&scene.0)
             .env("PATH", path);
-        let output = fish.env("HOME", &scene.0).output().unwrap();
+        let output = fish.env("HOME", &*scene.0).output().unwrap();
         let offered = String::from_utf8_lossy(&output.stdout);
         let words: Vec<&str> = offered.lines().filter_map(|line| line.split('\t').next()).collect();
         let last = expected.rsplit(' ').next();

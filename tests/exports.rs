@@ -1,6 +1,7 @@
 //! Exports, read by the tools for which they are made. `tests/run` installs these (the group `exports` of
 //! tests/lib/requirements.sh, and the packages of tests/exports/requirements.txt).
 
+mod folder;
 mod left_out;
 #[path = "exports/outside.rs"]
 mod outside;
@@ -16,6 +17,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use folder::Folder;
 use iostackbreakdown::export::output::{Directory, Stream};
 use iostackbreakdown::export::{Format, Output, Selection, Summary, export};
 use iostackbreakdown::model::record::{Records, Sleep};
@@ -29,9 +31,9 @@ use serde_json::{Value, json};
 
 use self::outside::{python, run};
 
-/// An export in a directory of its own, which is removed at the end.
+/// An export in a directory of its own.
 struct Exported {
-    folder: PathBuf,
+    folder: Folder,
     path: PathBuf,
     #[allow(dead_code, reason = "only some tests need it")]
     summary: Summary,
@@ -39,9 +41,7 @@ struct Exported {
 
 impl Exported {
     fn new(format: Format, name: &str, batches: &[Records]) -> Self {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("export-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new(&format!("export-{name}"));
         let path = folder.join("out");
         let mut output: Box<dyn Output> = if format.is_directory() {
             Box::new(Directory::create(&path).unwrap())
@@ -52,12 +52,6 @@ impl Exported {
         let read = || batches.iter().cloned();
         let summary = export(format, &meta, &Selection::default(), read, &mut *output, |_, _| ()).unwrap();
         Self { folder, path, summary }
-    }
-}
-
-impl Drop for Exported {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -421,9 +415,7 @@ fn memory_and_time_grow_slowly_with_the_length() {
     let calls = std::env::var("IOSB_CALLS")
         .ok()
         .map(|calls| calls.parse::<u64>().unwrap());
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("export-long-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
+    let folder = Folder::new("export-long");
     let all = calls.unwrap_or(100_000);
     let [short, long] = [("short.iosb", all / 10), ("long.iosb", all)].map(|(name, calls)| {
         let path = folder.join(name);
@@ -445,7 +437,6 @@ fn memory_and_time_grow_slowly_with_the_length() {
         assert!(memory < before + (32 << 20), "{what:?}: {before} and {memory} bytes");
         assert!(memory <= 300_000_000, "{what:?}: {memory} bytes");
     }
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 /// Runs `export` with these words after the recording.
@@ -462,9 +453,7 @@ fn tool(words: &[&str]) -> (Option<i32>, String, String) {
 
 #[test]
 fn the_verb_exports_a_recording_and_says_what_it_cannot() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("export-verb-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
+    let folder = Folder::new("export-verb");
     let recording = folder.join("x.iosb");
     let mut writer = Writer::create(&recording, synthetic::meta(), Names::Full, Limits::default()).unwrap();
     let end = synthetic::BEGAN_NS + 200_000_000;
@@ -535,14 +524,11 @@ fn the_verb_exports_a_recording_and_says_what_it_cannot() {
     assert!(piped.status.success(), "{piped:?}");
     let (status, _, err) = verb(&folder, &["--to", "jsonl"]);
     assert!(status == Some(1) && err.contains("is no recording"), "{err}");
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 /// A directory with a recording of counters and records, and the recording.
-fn with_recording(name: &str) -> (PathBuf, PathBuf) {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
+fn with_recording(name: &str) -> (Folder, PathBuf) {
+    let folder = Folder::new(name);
     let recording = folder.join("x.iosb");
     long_recording(&recording, 5000);
     (folder, recording)
@@ -550,7 +536,7 @@ fn with_recording(name: &str) -> (PathBuf, PathBuf) {
 
 #[test]
 fn a_report_without_counters_is_made_of_records_or_says_what_is_damaged() {
-    let (folder, recording) = with_recording("without-counters");
+    let (_folder, recording) = with_recording("without-counters");
     let path = recording.to_str().unwrap();
     let table = recording.join("000001/seconds.arrow");
     let whole = fs::read(&table).unwrap();
@@ -573,19 +559,17 @@ fn a_report_without_counters_is_made_of_records_or_says_what_is_damaged() {
         assert!(status == Some(1) && err.starts_with(&said), "{err}");
         assert!(err.contains("--lost and export need none"), "{err}");
     }
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
 fn compare_says_what_is_wrong_with_each_recording() {
-    let (folder, recording) = with_recording("compare-damage");
+    let (_folder, recording) = with_recording("compare-damage");
     let path = recording.to_str().unwrap();
     assert_eq!(tool(&["compare", path, path]).2, "");
     fs::remove_file(recording.join("end.json")).unwrap();
     let (status, _, err) = tool(&["compare", path, path]);
     let line = format!("{path}: the recording was cut: it has ");
     assert!(status == Some(0) && err.matches(&line).count() == 2, "{err}");
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
@@ -604,7 +588,6 @@ fn a_signal_ends_a_report_that_reads_records() {
         assert_eq!(unsafe { libc::kill(report.id().cast_signed(), signal) }, 0);
         assert_eq!(report.wait().unwrap().signal(), Some(signal));
     }
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
@@ -612,7 +595,7 @@ fn an_export_says_what_it_wrote_and_writes_over_nothing() {
     use std::os::unix::fs::PermissionsExt;
 
     let (folder, recording) = with_recording("export-written");
-    let of = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let of = |name: &str| folder.text(name);
     let number = |text: &str| -> u64 { text.replace(',', "").parse().unwrap() };
     // Each line of this format is a record.
     let log = of("log");
@@ -658,5 +641,4 @@ fn an_export_says_what_it_wrote_and_writes_over_nothing() {
     );
     let piped = Command::new("bash").args(["-c", &script]).output().unwrap();
     assert!(piped.status.success(), "{piped:?}");
-    fs::remove_dir_all(&folder).unwrap();
 }

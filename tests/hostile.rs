@@ -1,6 +1,7 @@
 //! Hostile input: names and files chosen by others, and readers that do not read; on this machine, whatever it allows.
 //! Run it as root.
 
+mod folder;
 #[allow(dead_code, reason = "shared with the guests, who need more of it")]
 #[path = "vm/guest/process.rs"]
 mod process;
@@ -11,11 +12,11 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use folder::Folder;
 use iostackbreakdown::args::{self, shell};
 use iostackbreakdown::printable::is_printable;
 use nix::sys::signal::{Signal, kill};
@@ -46,31 +47,6 @@ fn bash(script: &str, arguments: &[&str]) -> Command {
     let mut bash = Command::new("bash");
     bash.args(["-c", script, "bash", TOOL]).args(arguments);
     bash
-}
-
-/// A directory that is removed with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("iosb-hostile-{}-{number}", std::process::id()));
-        fs::create_dir(&folder).unwrap();
-        Self(folder)
-    }
-
-    fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
-        let path = self.0.join(name);
-        fs::write(&path, content).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 /// The exit status and the output, which must not contain terminal commands.
@@ -118,7 +94,7 @@ fn traced(folder: &Folder, options: &[&str]) -> Output {
 
 #[test]
 fn no_name_is_a_command_to_the_terminal() {
-    let folder = Folder::new();
+    let folder = Folder::new("hostile");
     let thread = "a?[3m??b";
     for options in [
         &["-T", "syscall", "-S"][..],
@@ -144,7 +120,7 @@ fn no_name_is_a_command_to_the_terminal() {
 
 #[test]
 fn a_name_in_json_is_escaped_and_the_same_when_parsed() {
-    let folder = Folder::new();
+    let folder = Folder::new("hostile");
     let parsed = |output: &Output| -> Vec<Value> {
         let lines = output.stdout.lines();
         lines.map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -207,7 +183,7 @@ fn report(subject: &str) -> Value {
 
 #[test]
 fn compare_shows_the_contents_of_a_file_and_no_more() {
-    let folder = Folder::new();
+    let folder = Folder::new("hostile");
     let file = folder.file("report", report(NAME).to_string());
     let output = shown(&mut tool(&["compare", &file, &file]));
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -221,9 +197,9 @@ fn compare_shows_the_contents_of_a_file_and_no_more() {
 
 #[test]
 fn compare_reads_files_and_pipes_and_nothing_endless() {
-    let folder = Folder::new();
+    let folder = Folder::new("hostile");
     let good = folder.file("good", report("x").to_string());
-    let path = |name: &str| folder.0.join(name).to_str().unwrap().to_owned();
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     let (fifo, sparse) = (path("fifo"), path("sparse"));
     nix::unistd::mkfifo(Path::new(&fifo), nix::sys::stat::Mode::S_IRWXU).unwrap();
     File::create(&sparse).unwrap().set_len(600 << 20).unwrap();
@@ -506,16 +482,16 @@ fn a_pipe_made_non_blocking_by_another_process_gets_all_of_it() {
 #[test]
 fn a_check_works_where_other_users_cannot() {
     use std::os::unix::fs::PermissionsExt;
-    let folder = Folder::new();
+    let folder = Folder::new("hostile");
     let mut check = bash(r#"umask 0; exec "$@""#, &["--check", "-T", "syscall"]);
     let check = check
-        .env("TMPDIR", &folder.0)
+        .env("TMPDIR", &*folder)
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     let mut check = check.spawn().unwrap();
     let mut seen = None;
     wait_for("its directory", LIMIT, || {
-        seen = fs::read_dir(&folder.0).unwrap().flatten().next();
+        seen = fs::read_dir(&folder).unwrap().flatten().next();
         seen.is_some()
     })
     .unwrap();
@@ -527,7 +503,7 @@ fn a_check_works_where_other_users_cannot() {
     let name = directory.file_name().into_string().unwrap();
     assert!(!name.contains(&check.id().to_string()), "{name}");
     assert_eq!(check.wait().unwrap().code(), Some(0));
-    assert!(fs::read_dir(&folder.0).unwrap().next().is_none());
+    assert!(fs::read_dir(&folder).unwrap().next().is_none());
 }
 
 /// Values that are valid for no option, or only for some.
@@ -595,7 +571,7 @@ fn cases() -> Vec<Vec<Vec<OsString>>> {
 /// Any arguments end with a documented status, and a one-line error.
 #[test]
 fn bad_input_is_one_line_of_error() {
-    let folder = Folder::new();
+    let folder = Folder::new("hostile");
     // Knuth's linear congruential generator.
     let mut random = SEED;
     let mut chosen = |all: &mut Vec<Vec<OsString>>| {
@@ -617,7 +593,7 @@ fn bad_input_is_one_line_of_error() {
         } else {
             &["-T", "syscall", "-S", "--duration", "5ms"]
         });
-        let output = shown(tool.args(&case).current_dir(&folder.0));
+        let output = shown(tool.args(&case).current_dir(&folder));
         let errors = output.stderr.lines().filter(|line| line.starts_with("error: ")).count();
         let is_right = match output.status.code() {
             Some(0) => errors == 0,

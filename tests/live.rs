@@ -1,5 +1,6 @@
 //! The live view of recordings on a pseudoterminal, whose screen a terminal emulator shows.
 
+mod folder;
 #[path = "live/picture.rs"]
 mod picture;
 #[path = "live/terminal.rs"]
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use folder::Folder;
 use iostackbreakdown::model::abi::{GROUP_FIRST, ROW_DEVICE, ROW_FS, ROW_JOURNAL, ROW_VFS, ROWS};
 use iostackbreakdown::model::ids::{By, Op};
 use iostackbreakdown::model::record::Records;
@@ -35,15 +37,12 @@ const SECOND: u64 = 1_000_000_000;
 const TIMES: [u64; 8] = [1, 2, 1, 7, 3, 1, 4, 2];
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// A directory with a recording, which is removed at the end.
-struct Recorded(PathBuf);
+/// A directory with a recording.
+struct Recorded(Folder);
 
 impl Recorded {
     fn new(name: &str) -> Self {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("live-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
-        let recorded = Self(folder);
+        let recorded = Self(Folder::new(&format!("live-{name}")));
         record(&recorded.path());
         recorded
     }
@@ -57,12 +56,6 @@ impl Recorded {
         let path = self.path().display().to_string();
         let words = [&["report", &path, "--live"], options].concat();
         Session::start(&self.0, size, &words, variables)
-    }
-}
-
-impl Drop for Recorded {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

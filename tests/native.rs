@@ -3,6 +3,7 @@
 //! Where tasks are preempted inside the kernel and only raw tracepoints are available, the kernel may skip some: then
 //! the tool must say so each time, and a run without losses must be exact.
 
+mod folder;
 mod here;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use folder::Folder;
 use here::process::{Running, run, wait_for};
 use here::{TOOL, schema};
 use nix::sys::eventfd::EventFd;
@@ -273,16 +275,13 @@ fn beside(path: &CStr, number: u32) -> CString {
 
 /// A directory, the workloads in it, and the page shared with them.
 struct Stage {
-    folder: PathBuf,
+    folder: Folder,
     shared: Shared,
 }
 
 impl Stage {
     fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("iosb-native-{}-{number}", std::process::id()));
-        fs::create_dir(&folder).unwrap();
+        let folder = Folder::new("native");
         let shared = Shared::of(&folder);
         Self { folder, shared }
     }
@@ -290,7 +289,7 @@ impl Stage {
     fn workload(&self, rounds: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "workload", "--nocapture", "--test-threads", "1"]);
-        command.env(WORKLOAD, &self.folder).env(ROUNDS, rounds);
+        command.env(WORKLOAD, &*self.folder).env(ROUNDS, rounds);
         command
     }
 
@@ -300,12 +299,6 @@ impl Stage {
 
     fn go(&self) {
         self.shared.words()[0].store(1, Ordering::SeqCst);
-    }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 

@@ -1,6 +1,5 @@
 //! Records of calls and requests on this kernel: each is there once, or its loss is. Run it as root.
 
-#[path = "records/folder.rs"]
 mod folder;
 mod records;
 
@@ -27,7 +26,7 @@ const THREADS: u64 = 8;
 impl Folder {
     /// Records this process while `work` runs.
     fn recorded(&self, arguments: &[&str], work: impl FnOnce(&Tool)) -> Recorded {
-        let recording = self.path("x.iosb");
+        let recording = self.join("x.iosb");
         let _ = fs::remove_dir_all(&recording);
         let tool = Tool::start(&recording, arguments);
         work(&tool);
@@ -83,8 +82,8 @@ fn turn() -> std::sync::MutexGuard<'static, ()> {
 #[test]
 fn each_of_many_calls_is_recorded_once() {
     let _turn = turn();
-    let folder = Folder::new("events-many");
-    let fd = open(&folder.path("data"), libc::O_RDONLY);
+    let folder = Folder::with_data("events-many");
+    let fd = open(&folder.join("data"), libc::O_RDONLY);
     for arguments in [&["-T", "syscall,blk"][..], &[]] {
         let mut made = Vec::new();
         let recorded = folder.recorded(arguments, |_| made = numbered(fd, 0..CALLS, THREADS, 100, 1));
@@ -110,8 +109,8 @@ fn each_of_many_calls_is_recorded_once() {
 fn the_time_of_a_call_is_without_that_of_its_definitions() {
     const FILES: usize = 20;
     let _turn = turn();
-    let folder = Folder::new("events-begin");
-    let fds: Vec<i32> = (0..FILES).map(|_| open(&folder.path("data"), libc::O_RDONLY)).collect();
+    let folder = Folder::with_data("events-begin");
+    let fds: Vec<i32> = (0..FILES).map(|_| open(&folder.join("data"), libc::O_RDONLY)).collect();
     let recorded = folder.recorded(&["-T", "syscall"], |_| {
         for fd in &fds {
             let mut byte = 0_u8;
@@ -137,8 +136,8 @@ fn the_time_of_a_call_is_without_that_of_its_definitions() {
 #[test]
 fn what_a_small_buffer_has_no_room_for_is_lost_where_it_says() {
     let _turn = turn();
-    let folder = Folder::new("events-small");
-    let fd = open(&folder.path("data"), libc::O_RDONLY);
+    let folder = Folder::with_data("events-small");
+    let fd = open(&folder.join("data"), libc::O_RDONLY);
     let mut made = Vec::new();
     let recorded = folder.recorded(&["-T", "syscall", "--buffer", "64k"], |tool| {
         made = numbered(fd, 0..1000, THREADS, 100, 1);
@@ -171,8 +170,8 @@ fn execs_as_another_thread() {
 #[test]
 fn a_number_that_an_exec_left_is_later_another_process() {
     let _turn = turn();
-    let folder = Folder::new("events-exec");
-    let (file, mut number) = (folder.path("data"), 0_i32);
+    let folder = Folder::with_data("events-exec");
+    let (file, mut number) = (folder.join("data"), 0_i32);
     let path = CString::new(file.as_os_str().as_bytes()).unwrap();
     let recorded = folder.recorded(&["-f", "-T", "syscall"], |_| {
         let mut own = Command::new(std::env::current_exe().unwrap());
@@ -210,33 +209,33 @@ fn a_number_that_an_exec_left_is_later_another_process() {
 #[test]
 fn a_thread_with_directories_of_its_own_does_not_move_its_process() {
     let _turn = turn();
-    let folder = Folder::new("events-own-directory");
+    let folder = Folder::with_data("events-own-directory");
     let recorded = folder.recorded(&["-T", "syscall"], |_| {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 // SAFETY: only this thread is changed.
                 assert_eq!(unsafe { libc::unshare(libc::CLONE_FS) }, 0);
-                std::env::set_current_dir(&folder.0).unwrap();
+                std::env::set_current_dir(&folder).unwrap();
             });
         });
     });
     assert_eq!(recorded.calls("chdir").len(), 1);
     let mut its = recorded.records.folders.iter();
-    let moved = its.find(|defined| recorded.seen(&defined.path) == folder.0.to_str().unwrap());
+    let moved = its.find(|defined| recorded.seen(&defined.path) == folder.to_str().unwrap());
     assert_eq!(moved, None);
 }
 
 #[test]
 fn a_thread_without_a_name_is_defined() {
     let _turn = turn();
-    let folder = Folder::new("events-no-name");
+    let folder = Folder::with_data("events-no-name");
     let mut tid = 0;
     let recorded = folder.recorded(&["-T", "syscall"], |_| {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 nix::sys::prctl::set_name(c"").unwrap();
                 tid = nix::unistd::gettid().as_raw().cast_unsigned();
-                open(&folder.path("data"), libc::O_RDONLY);
+                open(&folder.join("data"), libc::O_RDONLY);
             });
         });
     });
@@ -256,19 +255,19 @@ fn a_thread_without_a_name_is_defined() {
 #[test]
 fn paths_offsets_and_arguments_are_those_of_the_calls() {
     let _turn = turn();
-    let folder = Folder::new("events-paths");
-    let c = |name: &str| CString::new(folder.path(name).as_os_str().as_bytes()).unwrap();
+    let folder = Folder::with_data("events-paths");
+    let c = |name: &str| CString::new(folder.join(name).as_os_str().as_bytes()).unwrap();
     let (old, new, long) = (c("old"), c("new"), "x/../".repeat(100) + "data");
-    fs::create_dir(folder.path("x")).unwrap();
+    fs::create_dir(folder.join("x")).unwrap();
     let long_text = folder.text(&long);
     let long = c(&long);
-    let dir = open(&folder.path("x"), libc::O_RDONLY | libc::O_DIRECTORY);
+    let dir = open(&folder.join("x"), libc::O_RDONLY | libc::O_DIRECTORY);
     let mut byte = [0_u8; 64];
     let at = byte.as_mut_ptr();
     let recorded = folder.recorded(&["-T", "syscall"], |_| {
         // SAFETY: the memory is large enough for each of them, and the names are terminated.
         unsafe {
-            let fd = open(&folder.path("old"), libc::O_RDWR | libc::O_CREAT | libc::O_APPEND);
+            let fd = open(&folder.join("old"), libc::O_RDWR | libc::O_CREAT | libc::O_APPEND);
             assert_eq!(libc::syscall(libc::SYS_write, fd, at, 20), 20);
             assert_eq!(libc::syscall(libc::SYS_write, fd, at, 30), 30);
             assert_eq!(libc::syscall(libc::SYS_lseek, fd, 10, libc::SEEK_SET), 10);
@@ -340,12 +339,12 @@ fn paths_offsets_and_arguments_are_those_of_the_calls() {
 #[test]
 fn calls_on_positions_descriptors_and_mappings_have_all_arguments() {
     let _turn = turn();
-    let folder = Folder::new("events-positions");
-    fs::create_dir(folder.path("root")).unwrap();
+    let folder = Folder::with_data("events-positions");
+    fs::create_dir(folder.join("root")).unwrap();
     for arguments in [&["-f", "-T", "syscall"][..], &["-f"]] {
         let mut made = None;
         let recorded = folder.recorded(arguments, |_| {
-            made = Some(Positions::make(&folder.path("data"), &folder.0))
+            made = Some(Positions::make(&folder.join("data"), &folder))
         });
         let made = made.unwrap();
         made.are_in(&recorded).unwrap();
@@ -359,9 +358,9 @@ fn calls_on_positions_descriptors_and_mappings_have_all_arguments() {
 #[test]
 fn copies_have_the_offsets_that_they_were_given() {
     let _turn = turn();
-    let folder = Folder::new("events-copies");
+    let folder = Folder::with_data("events-copies");
     let mut made = Vec::new();
-    let recorded = folder.recorded(&["-T", "syscall"], |_| made = copies::make(&folder.path("data")));
+    let recorded = folder.recorded(&["-T", "syscall"], |_| made = copies::make(&folder.join("data")));
     copies::are_in(&recorded, &made).unwrap();
 }
 
@@ -369,8 +368,8 @@ fn copies_have_the_offsets_that_they_were_given() {
 fn requests_are_those_of_the_calls_that_submitted_them() {
     const BLOCKS: u64 = 16;
     let _turn = turn();
-    let folder = Folder::new("events-requests");
-    let fd = open(&folder.path("data"), libc::O_RDONLY | libc::O_DIRECT);
+    let folder = Folder::with_data("events-requests");
+    let fd = open(&folder.join("data"), libc::O_RDONLY | libc::O_DIRECT);
     let mut made = Vec::new();
     let recorded = folder.recorded(&[], |_| made = numbered(fd, 0..BLOCKS * 4096, 2, 4096, 4096));
     recorded.has_each(&made, &folder.text("data")).unwrap();
@@ -429,7 +428,7 @@ impl Drop for Shared {
 /// What a report of the recording prints as JSON.
 fn reported(folder: &Folder, arguments: &[&str]) -> serde_json::Value {
     let mut report = Command::new(TOOL);
-    report.arg("report").arg(folder.path("x.iosb")).args(["-q", "--json"]);
+    report.arg("report").arg(folder.join("x.iosb")).args(["-q", "--json"]);
     let output = report.args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
@@ -439,9 +438,9 @@ fn reported(folder: &Folder, arguments: &[&str]) -> serde_json::Value {
 fn direct_reads_into_shared_memory_are_on_the_file_of_their_call() {
     const BLOCKS: usize = 16;
     let _turn = turn();
-    let folder = Folder::new("events-shared");
+    let folder = Folder::with_data("events-shared");
     let data = folder.text("data");
-    let fd = open(&folder.path("data"), libc::O_RDONLY | libc::O_DIRECT);
+    let fd = open(&folder.join("data"), libc::O_RDONLY | libc::O_DIRECT);
     let buffer = Shared::new(4096);
     // SAFETY: takes nothing.
     let own = unsafe { libc::gettid() }.cast_unsigned();
@@ -484,8 +483,8 @@ fn direct_reads_into_shared_memory_are_on_the_file_of_their_call() {
 #[test]
 fn a_call_under_way_at_the_end_has_no_end() {
     let _turn = turn();
-    let folder = Folder::new("events-open");
-    let fifo = folder.path("fifo");
+    let folder = Folder::with_data("events-open");
+    let fifo = folder.join("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let reader = fs::File::options().read(true).write(true).open(&fifo).unwrap();
     let waiting = std::sync::atomic::AtomicI32::new(0);

@@ -1,6 +1,5 @@
 //! `--events` on this kernel: each call and request as a line while the run goes on. Run it as root.
 
-#[path = "records/folder.rs"]
 mod folder;
 #[allow(dead_code, reason = "shared with tests of recordings")]
 mod records;
@@ -25,13 +24,13 @@ const THREADS: u64 = 8;
 impl Folder {
     /// Starts the tool on this process, with files for what it prints, and waits for its banner.
     fn start(&self, arguments: &[&str]) -> Tool<'_> {
-        let out = File::create(self.0.join("out")).unwrap();
+        let out = File::create(self.join("out")).unwrap();
         self.start_with(arguments, out.into())
     }
 
     fn start_with(&self, arguments: &[&str], out: Stdio) -> Tool<'_> {
         let pid = std::process::id().to_string();
-        let said = File::create(self.0.join("said")).unwrap();
+        let said = File::create(self.join("said")).unwrap();
         let mut tool = Command::new(TOOL);
         tool.args(["-T", "syscall,blk", "-p", &pid]).args(arguments);
         let tool = Tool {
@@ -48,11 +47,11 @@ impl Folder {
         work(&tool);
         tool.signal(Signal::SIGINT);
         assert!(tool.end().success());
-        (self.out(), fs::read_to_string(self.0.join("said")).unwrap())
+        (self.out(), fs::read_to_string(self.join("said")).unwrap())
     }
 
     fn out(&self) -> String {
-        fs::read_to_string(self.0.join("out")).unwrap()
+        fs::read_to_string(self.join("out")).unwrap()
     }
 }
 
@@ -63,7 +62,7 @@ struct Tool<'a> {
 
 impl Tool<'_> {
     fn said(&self) -> String {
-        fs::read_to_string(self.folder.0.join("said")).unwrap_or_default()
+        fs::read_to_string(self.folder.join("said")).unwrap_or_default()
     }
 
     fn signal(&self, signal: Signal) {
@@ -141,8 +140,8 @@ fn once_each(offsets: &[u64], lost: u64, calls: u64) {
 #[test]
 fn each_call_is_a_line_of_the_table() {
     let _turn = turn();
-    let folder = Folder::new("lines-table");
-    let fd = open(&folder.0.join("data"), libc::O_RDONLY);
+    let folder = Folder::with_data("lines-table");
+    let fd = open(&folder.join("data"), libc::O_RDONLY);
     let data = folder.text("data");
     for arguments in [&["--events", "--file", &data][..], &["--events=text"]] {
         let (text, said) = folder.printed(arguments, |_| {
@@ -163,8 +162,8 @@ fn each_call_is_a_line_of_the_table() {
 #[test]
 fn each_call_is_a_line_of_json_in_the_order_in_which_it_began() {
     let _turn = turn();
-    let folder = Folder::new("lines-json");
-    let fd = open(&folder.0.join("data"), libc::O_RDONLY);
+    let folder = Folder::with_data("lines-json");
+    let fd = open(&folder.join("data"), libc::O_RDONLY);
     let mut made = Vec::new();
     let (text, _) = folder.printed(&["--events=json"], |_| made = numbered(fd, 0..CALLS, THREADS, 100, 1));
     let schema: Value = serde_json::from_str(include_str!("../schema/events.schema.json")).unwrap();
@@ -246,8 +245,8 @@ fn sequential(log: &[Logged], level: &str) -> f64 {
 #[test]
 fn the_log_of_iotracer_has_each_access_at_both_levels() {
     let _turn = turn();
-    let folder = Folder::new("lines-iotracer");
-    let data = folder.0.join("data");
+    let folder = Folder::with_data("lines-iotracer");
+    let data = folder.join("data");
     let fd = open(&data, libc::O_RDONLY | libc::O_DIRECT);
     let cached = open(&data, libc::O_RDONLY);
     let (text, said) = folder.printed(&["--events=iotracer", "--file", &folder.text("data")], |_| {
@@ -282,8 +281,8 @@ fn the_log_of_iotracer_has_each_access_at_both_levels() {
 #[test]
 fn each_request_names_its_call() {
     let _turn = turn();
-    let folder = Folder::new("lines-requests");
-    let fd = open(&folder.0.join("data"), libc::O_RDONLY | libc::O_DIRECT);
+    let folder = Folder::with_data("lines-requests");
+    let fd = open(&folder.join("data"), libc::O_RDONLY | libc::O_DIRECT);
     let data = folder.text("data");
     let (text, _) = folder.printed(&["--events=json", "--file", &data], |_| {
         numbered(fd, 0..64 << 10, 4, 4096, 4096);
@@ -322,8 +321,8 @@ fn each_request_names_its_call() {
 #[test]
 fn the_last_lines_are_printed_at_a_signal_and_at_the_end() {
     let _turn = turn();
-    let folder = Folder::new("lines-last");
-    let fd = open(&folder.0.join("data"), libc::O_RDONLY);
+    let folder = Folder::with_data("lines-last");
+    let fd = open(&folder.join("data"), libc::O_RDONLY);
     let data = folder.text("data");
     let (text, _) = folder.printed(&["--events", "--file", &data, "--last", "5"], |tool| {
         numbered(fd, 0..50, 1, 1, 1);
@@ -359,26 +358,26 @@ fn the_last_lines_are_printed_at_a_signal_and_at_the_end() {
 #[test]
 fn files_and_directories_select() {
     let _turn = turn();
-    let folder = Folder::new("lines-files");
-    fs::create_dir_all(folder.0.join("d/e")).unwrap();
+    let folder = Folder::with_data("lines-files");
+    fs::create_dir_all(folder.join("d/e")).unwrap();
     for name in ["a", "b", "c", "d/x", "d/e/y"] {
-        fs::write(folder.0.join(name), name).unwrap();
+        fs::write(folder.join(name), name).unwrap();
     }
-    std::os::unix::fs::symlink("a", folder.0.join("link")).unwrap();
-    fs::hard_link(folder.0.join("b"), folder.0.join("other b")).unwrap();
+    std::os::unix::fs::symlink("a", folder.join("link")).unwrap();
+    fs::hard_link(folder.join("b"), folder.join("other b")).unwrap();
     let [link, b, d] = ["link", "b", "d"].map(|name| folder.text(name));
     let arguments = ["--events=json", "--file", &link, "--file", &b, "--dir", &d];
-    let read = |name: &str| fs::read(folder.0.join(name)).unwrap();
+    let read = |name: &str| fs::read(folder.join(name)).unwrap();
     let (text, _) = folder.printed(&arguments, |_| {
         for name in ["a", "b", "other b", "c", "d/x", "d/e/y", "data"] {
             read(name);
         }
         // One that is made later.
-        fs::write(folder.0.join("d/e/new"), "x").unwrap();
-        fs::write(folder.0.join("new"), "x").unwrap();
+        fs::write(folder.join("d/e/new"), "x").unwrap();
+        fs::write(folder.join("new"), "x").unwrap();
     });
     let mut seen = BTreeSet::new();
-    let here = format!("{}/", records::chroot::from_root(&folder.0).display());
+    let here = format!("{}/", records::chroot::from_root(&folder).display());
     for line in text.lines() {
         let line: Value = serde_json::from_str(line).unwrap();
         if let Some(path) = line.get("call").and_then(|call| call["path"].as_str()) {
@@ -400,8 +399,8 @@ fn files_and_directories_select() {
 #[test]
 fn a_reader_that_has_seen_enough_ends_it_quietly() {
     let _turn = turn();
-    let folder = Folder::new("lines-head");
-    let fd = open(&folder.0.join("data"), libc::O_RDONLY);
+    let folder = Folder::with_data("lines-head");
+    let fd = open(&folder.join("data"), libc::O_RDONLY);
     let mut tool = folder.start_with(&["--events", "-q"], Stdio::piped());
     let mut out = tool.child.stdout.take().unwrap();
     let is_over = std::sync::atomic::AtomicBool::new(false);
@@ -432,8 +431,8 @@ fn a_reader_that_has_seen_enough_ends_it_quietly() {
 fn a_slow_reader_makes_losses_and_no_memory() {
     const MANY: u64 = 300_000;
     let _turn = turn();
-    let folder = Folder::new("lines-slow");
-    let fd = open(&folder.0.join("data"), libc::O_RDONLY);
+    let folder = Folder::with_data("lines-slow");
+    let fd = open(&folder.join("data"), libc::O_RDONLY);
     let mut tool = folder.start_with(&["--events", "--file", &folder.text("data")], Stdio::piped());
     numbered(fd, 0..MANY, THREADS, 1, 1);
     assert!(tool.peak() < 250 << 20, "{}", tool.peak());
@@ -465,7 +464,7 @@ fn a_slow_reader_makes_losses_and_no_memory() {
 #[test]
 fn a_call_under_way_at_the_end_and_a_command_have_their_lines() {
     let _turn = turn();
-    let folder = Folder::new("under-way");
+    let folder = Folder::with_data("under-way");
     let (reader, writer) = nix::unistd::pipe().unwrap();
     let (text, _) = folder.printed(&["--events", "--all-files"], |_| {
         let thread = std::thread::spawn(move || nix::unistd::read(reader, &mut [0; 1]));

@@ -4,11 +4,12 @@
 //! to do.
 
 mod chroot;
+mod folder;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use folder::Folder;
 use iostackbreakdown::catalog::RECORDED;
 use iostackbreakdown::model::record::{Call, Records, Thread};
 use iostackbreakdown::recording::Recording;
@@ -20,13 +21,6 @@ fn reported(path: &Path) -> String {
 }
 
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
-
-fn folder(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
-    folder
-}
 
 fn tool(folder: &Path, arguments: &[&str]) -> Output {
     let mut tool = Command::new(TOOL);
@@ -104,7 +98,7 @@ fn count_of(report: &Value, op: &str) -> u64 {
 /// All selected processes are all that were recorded: every number is that of the kernel's counters.
 #[test]
 fn a_selection_of_everything_has_the_numbers_of_the_run() {
-    let folder = folder("selected-all");
+    let folder = Folder::new("selected-all");
     for (name, measured) in [
         ("layers.iosb", &["-T", "syscall,blk"][..]),
         ("queued.iosb", &["-T", "syscall,blk", "-Q"]),
@@ -142,7 +136,7 @@ fn a_selection_of_everything_has_the_numbers_of_the_run() {
 
 #[test]
 fn each_filter_selects_what_the_workload_is_known_to_do() {
-    let folder = folder("selected-some");
+    let folder = Folder::new("selected-some");
     record(&folder, "x.iosb", &["-T", "syscall,blk"]);
     let report = |words: &[&str]| {
         json(&succeed(
@@ -213,7 +207,7 @@ fn grouped(report: &Value) -> (u64, Vec<String>) {
 
 #[test]
 fn groups_from_records_are_those_of_the_kernel_and_add_up() {
-    let folder = folder("selected-groups");
+    let folder = Folder::new("selected-groups");
     record(
         &folder,
         "x.iosb",
@@ -254,7 +248,7 @@ fn groups_from_records_are_those_of_the_kernel_and_add_up() {
 
 #[test]
 fn slow_calls_of_a_recording_are_printed_one_by_one() {
-    let folder = folder("selected-slow");
+    let folder = Folder::new("selected-slow");
     record(&folder, "x.iosb", &[]);
     let recording = Recording::open(&folder.join("x.iosb")).unwrap();
     let mut all = Records::default();
@@ -284,7 +278,7 @@ fn slow_calls_of_a_recording_are_printed_one_by_one() {
 
 #[test]
 fn events_are_lines_in_the_order_of_time() {
-    let folder = folder("selected-events");
+    let folder = Folder::new("selected-events");
     record(&folder, "x.iosb", &["-T", "syscall,blk"]);
     let recording = Recording::open(&folder.join("x.iosb")).unwrap();
     let mut all = Records::default();

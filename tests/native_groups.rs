@@ -3,6 +3,7 @@
 //! Where tasks are preempted inside the kernel, it may skip calls: a run without losses must be exact.
 
 mod chroot;
+mod folder;
 mod here;
 
 use std::fs;
@@ -11,6 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use chroot::from_root;
+use folder::Folder;
 use here::process::run;
 use here::{TOOL, schema};
 use serde_json::Value;
@@ -21,26 +23,23 @@ const ATTEMPTS: u32 = 5;
 /// Bytes of each file that `dd` reads one by one.
 const READS: [u64; 3] = [10, 110, 310];
 
-/// A directory with a file for each of [`READS`].
-struct Folder(PathBuf);
-
 impl Folder {
-    fn new(name: &str) -> Self {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("groups-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+    /// With a file for each of [`READS`].
+    fn filled(name: &str) -> Self {
+        let folder = Self::new(&format!("groups-{name}"));
         for reads in READS {
             fs::write(folder.join(reads.to_string()), [1; 1000]).unwrap();
         }
-        Self(folder)
+        folder
     }
 
-    fn file(&self, reads: u64) -> String {
-        self.0.join(reads.to_string()).to_str().unwrap().to_owned()
+    fn data(&self, reads: u64) -> String {
+        self.text(&reads.to_string())
     }
 
     /// As reported by the tool.
     fn path(&self, reads: u64) -> String {
-        from_root(Path::new(&self.file(reads))).to_str().unwrap().to_owned()
+        from_root(Path::new(&self.data(reads))).to_str().unwrap().to_owned()
     }
 
     /// The report about a shell that lets `dd` read the files, each in a process of its own.
@@ -48,12 +47,12 @@ impl Folder {
         let dd = READS.map(|reads| {
             format!(
                 "dd if={} of=/dev/null bs=1 count={reads} status=none; ",
-                self.file(reads)
+                self.data(reads)
             )
         });
         let script = dd.concat();
         for _ in 0..ATTEMPTS {
-            let report = self.0.join("report");
+            let report = self.join("report");
             let mut tool = Command::new(TOOL);
             tool.args(["-T", "syscall", "--json"])
                 .args(arguments)
@@ -73,12 +72,6 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 fn reads(numbers: &Value) -> u64 {
     let ops = schema::array(&numbers["layers"])
         .iter()
@@ -93,7 +86,7 @@ fn groups(report: &Value) -> &[Value] {
 
 #[test]
 fn files_are_named_by_path_and_counted_exactly() {
-    let folder = Folder::new("file");
+    let folder = Folder::filled("file");
     let report = folder.traced(&["--by", "file", "--top", "100"]);
     for count in READS {
         let path = folder.path(count);
@@ -109,7 +102,7 @@ fn files_are_named_by_path_and_counted_exactly() {
 
 #[test]
 fn ended_processes_have_their_last_names() {
-    let folder = Folder::new("process");
+    let folder = Folder::filled("process");
     let report = folder.traced(&["--by", "process"]);
     let of_dd = groups(&report).iter().filter(|group| group["comm"] == "dd");
     let mut reported: Vec<u64> = of_dd.map(|group| reads(&group["numbers"])).collect();
@@ -148,18 +141,18 @@ impl Drop for Group {
 
 #[test]
 fn control_groups_are_named_after_their_units_and_containers() {
-    let folder = Folder::new("owners");
+    let folder = Folder::filled("owners");
     for (by, group, name) in [
         ("unit", "iosb-test.service", "iosb-test.service"),
         ("container", "lxc.payload.iosb-test", "iosb-test"),
         ("pod", "iosb-test", "/iosb-test"),
     ] {
         let group = Group::new(group);
-        let report = folder.0.join("report");
+        let report = folder.join("report");
         let script = format!(
             "echo $$ >{}/cgroup.procs; dd if={} of=/dev/null bs=1 count=77 status=none",
             group.0.display(),
-            folder.file(310)
+            folder.data(310)
         );
         let mut tool = Command::new(TOOL);
         tool.args(["-T", "syscall", "--json", "--by", by, "-o"]).arg(&report);
@@ -174,7 +167,7 @@ fn control_groups_are_named_after_their_units_and_containers() {
 
 #[test]
 fn smaller_groups_are_in_others() {
-    let folder = Folder::new("others");
+    let folder = Folder::filled("others");
     let report = folder.traced(&["--by", "file", "--top", "1"]);
     assert_eq!(groups(&report).len(), 1);
     let others = &report["groups"]["others"];
@@ -184,7 +177,7 @@ fn smaller_groups_are_in_others() {
 
 #[test]
 fn files_without_room_are_counted_in_others() {
-    let folder = Folder::new("room");
+    let folder = Folder::filled("room");
     let report = folder.traced(&["--by", "file", "--groups", "2"]);
     let others = &report["groups"]["others"];
     assert!(schema::number(&others["no_room"]) > 0, "{}", report["groups"]);

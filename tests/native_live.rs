@@ -1,36 +1,20 @@
 //! The live view of the running kernel, whatever it allows. Run it as root.
 
+mod folder;
 #[path = "live/terminal.rs"]
 #[allow(dead_code, reason = "shared with the tests on recordings")]
 mod terminal;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use folder::Folder;
 use iostackbreakdown::recording::Recording;
 use terminal::{Session, TOOL};
-
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("native-live-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// Writes and reads a file, until it is dropped.
 struct Busy {
@@ -40,7 +24,7 @@ struct Busy {
 
 impl Busy {
     fn start(folder: &Folder) -> Self {
-        let path = folder.0.join("busy");
+        let path = folder.join("busy");
         let is_over = Arc::new(AtomicBool::new(false));
         let until = Arc::clone(&is_over);
         let thread = thread::spawn(move || {
@@ -72,10 +56,10 @@ fn pid() -> String {
 
 #[test]
 fn the_running_kernel_is_shown_and_paused() {
-    let folder = Folder::new("shown");
+    let folder = Folder::new("native-live-shown");
     let _busy = Busy::start(&folder);
     let pid = pid();
-    let mut session = Session::start(&folder.0, (100, 30), &["--live", "-p", &pid, "--slower", "1us"], &[]);
+    let mut session = Session::start(&folder, (100, 30), &["--live", "-p", &pid, "--slower", "1us"], &[]);
     session.wait_for(" LIVE");
     for family in ["read ", "write ", "fsync ", "open "] {
         session.wait_until(family, |session| {
@@ -97,7 +81,7 @@ fn the_running_kernel_is_shown_and_paused() {
     session.wait_for("PAUSED -");
     session.press("w");
     session.wait_for(" seconds without single calls were written to io-");
-    let written = fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path());
+    let written = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
     let written: Vec<_> = written
         .filter(|path| path.extension().is_some_and(|end| end == "iosb"))
         .collect();
@@ -116,12 +100,12 @@ fn the_running_kernel_is_shown_and_paused() {
 #[test]
 fn a_second_takes_few_system_calls() {
     const SECONDS: usize = 11;
-    let folder = Folder::new("calls");
+    let folder = Folder::new("native-live-calls");
     let _busy = Busy::start(&folder);
-    let mut session = Session::start(&folder.0, (100, 30), &["--live"], &[]);
+    let mut session = Session::start(&folder, (100, 30), &["--live"], &[]);
     session.wait_for(" LIVE");
     session.wait_for("fsync ");
-    let log = folder.0.join("calls");
+    let log = folder.join("calls");
     let traced = Command::new("timeout")
         .args(["-s", "INT", &SECONDS.to_string(), "strace", "-f", "-qq"])
         .args(["-e", "trace=bpf,poll,ppoll,pread64,getrusage", "-o"])
@@ -141,11 +125,11 @@ fn a_second_takes_few_system_calls() {
 /// A pause stops the screen, and not the recording.
 #[test]
 fn a_recording_goes_on_while_the_screen_is_paused() {
-    let folder = Folder::new("recorded");
+    let folder = Folder::new("native-live-recorded");
     let _busy = Busy::start(&folder);
     let pid = pid();
     let words = ["--live", "-p", &pid, "-o", "x.iosb"];
-    let mut session = Session::start(&folder.0, (100, 30), &words, &[]);
+    let mut session = Session::start(&folder, (100, 30), &words, &[]);
     session.wait_for(" LIVE  REC");
     session.press(" w");
     session.wait_for("recorded in x.iosb");
@@ -157,7 +141,7 @@ fn a_recording_goes_on_while_the_screen_is_paused() {
     session.wait_for("/busy");
     session.end("q");
     session.wait_for("report it: IOStackBreakdown report x.iosb");
-    let recording = Recording::open(&folder.0.join("x.iosb")).unwrap();
+    let recording = Recording::open(&folder.join("x.iosb")).unwrap();
     let seconds: Vec<_> = recording.seconds().collect();
     assert!(seconds.len() >= 4, "{}", seconds.len());
     let spans = seconds.windows(2).map(|pair| pair[1].at_ns - pair[0].at_ns);
@@ -180,16 +164,16 @@ fn a_recording_goes_on_while_the_screen_is_paused() {
 
 #[test]
 fn in_the_background_it_waits_for_its_terminal() {
-    let folder = Folder::new("background");
+    let folder = Folder::new("native-live-background");
     let words = ["--live", "-p", &pid()];
-    terminal::assert_waits_for_the_foreground(&folder.0, &words, " LIVE");
+    terminal::assert_waits_for_the_foreground(&folder, &words, " LIVE");
 }
 
 #[test]
 fn what_is_wrong_is_said_on_the_usual_screen() {
-    let folder = Folder::new("wrong");
-    fs::create_dir(folder.0.join("there.iosb")).unwrap();
-    let mut session = Session::start(&folder.0, (80, 24), &["--live", "-o", "there.iosb"], &[]);
+    let folder = Folder::new("native-live-wrong");
+    fs::create_dir(folder.join("there.iosb")).unwrap();
+    let mut session = Session::start(&folder, (80, 24), &["--live", "-o", "there.iosb"], &[]);
     session.wait_for("error: 'there.iosb' exists");
     assert!(!session.is_alternate() && !session.is_raw());
 }

@@ -2,6 +2,7 @@
 
 #[allow(dead_code, reason = "shared with the tests of its structure")]
 mod dashboard;
+mod folder;
 #[allow(dead_code, reason = "shared with the guests, who need more of it")]
 #[path = "vm/guest/process.rs"]
 mod process;
@@ -14,18 +15,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use folder::Folder;
 use process::run;
 use serde_json::Value;
 
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 /// How long to wait for anything.
 const LIMIT: Duration = Duration::from_secs(60);
-
-fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("metrics-{name}-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
-    folder
-}
 
 /// Calls `attempt` until it returns something.
 fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
@@ -117,7 +113,7 @@ fn status_of(thread: &Path, name: &str) -> String {
 /// A thread that has answered clients could do no more than any user.
 #[test]
 fn no_thread_has_capabilities_while_it_serves() {
-    let folder = folder("unprivileged");
+    let folder = Folder::new("metrics-unprivileged");
     let tool = Tool::start(&["--metrics=0", "--budget", "90", "--comm", "dd"]);
     let syncs = || {
         let page = get(tool.port(), "/metrics").unwrap().1;
@@ -140,7 +136,6 @@ fn no_thread_has_capabilities_while_it_serves() {
     work(&folder, 10);
     assert!(syncs() > first);
     tool.end();
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 /// Writes and reads a file in `folder`, with this many calls of each.
@@ -167,7 +162,7 @@ fn value(page: &str, series: &str) -> f64 {
 
 #[test]
 fn a_scrape_has_the_calls_so_far() {
-    let folder = folder("scrape");
+    let folder = Folder::new("metrics-scrape");
     let tool = Tool::start(&["--metrics=0", "--comm", "dd"]);
     let read = || {
         let (status, page) = get(tool.port(), "/metrics").unwrap();
@@ -183,13 +178,12 @@ fn a_scrape_has_the_calls_so_far() {
     assert!(read() - first >= 500.0);
     // A scrape is no interval: the report at the end has everything.
     tool.end();
-    fs::remove_dir_all(folder).unwrap();
 }
 
 /// What a process has counted before an exec stays under the name that it had then.
 #[test]
 fn no_counter_of_a_process_goes_backwards_when_it_gets_another_name() {
-    let folder = folder("renamed");
+    let folder = Folder::new("metrics-renamed");
     let names = ["iosb-before", "iosb-after"];
     for name in names {
         fs::copy("/bin/bash", folder.join(name)).unwrap();
@@ -233,12 +227,11 @@ fn no_counter_of_a_process_goes_backwards_when_it_gets_another_name() {
     assert_eq!(stays, before);
     assert!(more >= after + 250.0, "{after}, then {more}");
     tool.end();
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
 fn a_unix_socket_serves_too() {
-    let folder = folder("unix");
+    let folder = Folder::new("metrics-unix");
     let path = folder.join("socket");
     let tool = Tool::start(&["-T", "syscall", &format!("--metrics=unix:{}", path.display())]);
     let (status, page) = exchange(UnixStream::connect(&path).unwrap(), "/metrics").unwrap();
@@ -248,7 +241,6 @@ fn a_unix_socket_serves_too() {
         "{page}"
     );
     tool.end();
-    fs::remove_dir_all(folder).unwrap();
 }
 
 /// Its probes are detached in the background.
@@ -321,7 +313,7 @@ impl Prometheus {
 
 #[test]
 fn a_prometheus_sees_rows_that_add_up() {
-    let folder = folder("prometheus");
+    let folder = Folder::new("metrics-prometheus");
     let tool = Tool::start(&["--metrics=0"]);
     let prometheus = Prometheus::start(&folder, &tool);
     work(&folder, 1_000);
@@ -337,13 +329,12 @@ fn a_prometheus_sees_rows_that_add_up() {
     assert!(differences.iter().all(|ns| ns.abs() < 1e-6), "{differences:?}");
     assert_eq!(prometheus.query("count(up == 1)"), Some(vec![1.0]));
     tool.end();
-    fs::remove_dir_all(folder).unwrap();
 }
 
 /// Each query of the dashboard is answered, and with values if the page has its metrics.
 #[test]
 fn a_prometheus_answers_the_dashboard() {
-    let folder = folder("dashboard");
+    let folder = Folder::new("metrics-dashboard");
     // With these, the page has what only some runs have: groups, a budget, whom the disks served meanwhile.
     let tool = Tool::start(&["--metrics=0", "--comm", "dd", "--by", "process", "--budget", "100"]);
     let prometheus = Prometheus::start(&folder, &tool);
@@ -372,5 +363,4 @@ fn a_prometheus_answers_the_dashboard() {
     }
     assert!(with_values > 25, "{with_values}");
     tool.end();
-    fs::remove_dir_all(folder).unwrap();
 }

@@ -1,5 +1,7 @@
 //! Recordings on this kernel: their reports are those of the run, and what ends a recording early leaves it whole. Run it as root.
 
+mod folder;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -10,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
+use folder::Folder;
 use iostackbreakdown::model::ids::Op;
 use iostackbreakdown::model::record::{Call, Kind, Records, Request};
 use iostackbreakdown::recording::Recording;
@@ -18,13 +21,6 @@ use nix::time::{ClockId, clock_gettime};
 
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 const LIMIT: Duration = Duration::from_secs(60);
-
-fn folder(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
-    folder
-}
 
 /// Calls of several families for longer than two seconds.
 const WORKLOAD: &str =
@@ -66,7 +62,7 @@ const RUNS: &[(&[&str], &[&str])] = &[
 
 #[test]
 fn requests_that_write_the_recording_have_no_records() {
-    let folder = folder("recording-own");
+    let folder = Folder::new("recording-own");
     let recorder = ["record", "-T", "syscall,blk", "--duration", "3s", "-o", "x.iosb"];
     let mut tool = Command::new(TOOL);
     let tool = tool.current_dir(&folder).args(recorder).stderr(Stdio::piped());
@@ -110,12 +106,11 @@ fn requests_that_write_the_recording_have_no_records() {
     assert!(are_written(&others), "{said}");
     let lost = String::from_utf8(succeed(&folder, &["report", "x.iosb", "--lost"])).unwrap();
     assert!(lost.contains("wrote the recording itself"), "{lost}");
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
 fn a_report_of_a_recording_is_that_of_the_run() {
-    let folder = folder("recording-equal");
+    let folder = Folder::new("recording-equal");
     for (number, (measured, selected)) in RUNS.iter().enumerate() {
         let (name, json) = (format!("{number}.iosb"), format!("{number}.json"));
         let recording = ["record", "-q", "-o", &name, "--export-json", &json];
@@ -176,7 +171,7 @@ fn a_report_of_a_recording_is_that_of_the_run() {
 /// Programs as they were compiled verify for seconds, and cost each call a third more.
 #[test]
 fn programs_that_record_are_folded() {
-    let folder = folder("recording-folded");
+    let folder = Folder::new("recording-folded");
     for (number, (arguments, _)) in RUNS.iter().enumerate() {
         let name = format!("{number}.iosb");
         let recorder = ["record", "--verbose", "-o", &name];
@@ -192,7 +187,7 @@ fn programs_that_record_are_folded() {
 
 #[test]
 fn names_are_not_in_a_recording_that_hides_them() {
-    let folder = folder("recording-names");
+    let folder = Folder::new("recording-names");
     let command = ["--", "sh", "-c", "cat secret-name; sleep 1.2"];
     fs::write(folder.join("secret-name"), "x").unwrap();
     for names in ["full", "hash", "none"] {
@@ -304,7 +299,7 @@ fn first_missing(recording: &Recording, (tid, reads): &(u32, Vec<[u64; 2]>)) -> 
 
 #[test]
 fn a_recording_outlives_the_tool() {
-    let folder = folder("recording-killed");
+    let folder = Folder::new("recording-killed");
     let data = folder.join("data");
     fs::File::create(&data).unwrap().set_len(1 << 30).unwrap();
     let kills = std::env::var("IOSB_KILLS")
@@ -351,7 +346,7 @@ fn a_recording_outlives_the_tool() {
 #[test]
 fn a_thread_reads_from_what_another_has_opened_last() {
     const ROUNDS: usize = 20;
-    let folder = folder("recording-reopened");
+    let folder = Folder::new("recording-reopened");
     let (data, path) = (folder.join("data"), folder.join("x.iosb"));
     fs::write(&data, [7; 8]).unwrap();
     let own = std::process::id().to_string();
@@ -388,13 +383,12 @@ fn a_thread_reads_from_what_another_has_opened_last() {
     let (opened, read) = (files(opener, Op::Openat), files(reader, Op::Pread64));
     assert_eq!(opened.iter().collect::<BTreeSet<_>>().len(), ROUNDS, "{opened:?}");
     assert_eq!(read, opened);
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 /// More calls than any reader takes out of the rings in time.
 #[test]
 fn a_recording_ends_in_time_under_overload() {
-    let folder = folder("recording-overload");
+    let folder = Folder::new("recording-overload");
     fs::File::create(folder.join("zeros"))
         .unwrap()
         .set_len(1 << 40)
@@ -455,7 +449,7 @@ impl Drop for Small {
 
 #[test]
 fn a_full_disk_ends_a_recording_that_is_good() {
-    let folder = folder("recording-full");
+    let folder = Folder::new("recording-full");
     tool(
         &folder,
         &[
@@ -519,7 +513,7 @@ fn a_full_disk_ends_a_recording_that_is_good() {
 
 #[test]
 fn a_recording_ends_at_its_size_and_leaves_space() {
-    let folder = folder("recording-limits");
+    let folder = Folder::new("recording-limits");
     let done = tool(
         &folder,
         &["record", "-q", "-o", "a.iosb", "--max-size", "9k", "--duration", "50s"],
@@ -550,7 +544,7 @@ fn a_recording_ends_at_its_size_and_leaves_space() {
 /// Each of two recordings has the calls of its own command.
 #[test]
 fn two_recordings_at_once() {
-    let folder = folder("recording-two");
+    let folder = Folder::new("recording-two");
     let names = ["a.iosb", "b.iosb"];
     let mut tools = names.map(|name| {
         let words = [
@@ -585,7 +579,7 @@ fn two_recordings_at_once() {
 
 #[test]
 fn a_recording_is_complete_whatever_becomes_of_its_reports() {
-    let folder = folder("recording-reports");
+    let folder = Folder::new("recording-reports");
     let full = tool(
         &folder,
         &[
@@ -631,7 +625,7 @@ fn a_recording_is_complete_whatever_becomes_of_its_reports() {
 
 #[test]
 fn files_are_left_as_they_are_if_there_is_no_such_command() {
-    let folder = folder("recording-no-command");
+    let folder = Folder::new("recording-no-command");
     let command = ["--", "/nonexistent/command"];
     fs::write(folder.join("report"), "of yesterday").unwrap();
     let done = tool(
@@ -650,7 +644,7 @@ fn files_are_left_as_they_are_if_there_is_no_such_command() {
 
 #[test]
 fn an_export_in_the_recording_itself_is_refused_before_anything_is_made() {
-    let folder = folder("recording-itself");
+    let folder = Folder::new("recording-itself");
     let record = ["record", "-q", "-T", "syscall", "--duration", "10ms"];
     let is_refused = |more: [&str; 4], status: i32, line: &str| {
         let done = tool(&folder, &[&record[..], &more].concat());

@@ -1,6 +1,7 @@
 //! `record --ring` on this kernel: what is slow, fails or does not return is in the recording, with what preceded it; and
 //! nothing is written without it. Run it as root.
 
+mod folder;
 mod left_out;
 
 use std::fs;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use folder::Folder;
 use iostackbreakdown::model::ids::Op;
 use iostackbreakdown::model::record::{Call, Records};
 use iostackbreakdown::recording::Recording;
@@ -22,13 +24,6 @@ use nix::unistd::{Pid, mkfifo};
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 const LIMIT: Duration = Duration::from_secs(60);
 const MS: u64 = 1_000_000;
-
-fn folder(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
-    folder
-}
 
 /// A shell that waits for what it is to do, and a tool that keeps the last part of that in memory.
 struct Kept {
@@ -144,7 +139,7 @@ fn report(folder: &Path, arguments: &[&str]) -> (String, String) {
 
 #[test]
 fn a_slow_call_is_in_the_recording_with_what_preceded_it() {
-    let folder = folder("ring-slow");
+    let folder = Folder::new("ring-slow");
     mkfifo(&folder.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let mut kept = Kept::start(
         &folder,
@@ -262,7 +257,7 @@ impl Drop for Slow {
 
 #[test]
 fn a_slow_fsync_is_in_the_recording_with_the_writes_before_it() {
-    let folder = folder("ring-fsync");
+    let folder = Folder::new("ring-fsync");
     let Some(slow) = Slow::new(&folder) else {
         left_out(None, "no control group can throttle a disk here");
         return;
@@ -316,7 +311,7 @@ fn a_slow_fsync_is_in_the_recording_with_the_writes_before_it() {
 
 #[test]
 fn a_call_that_does_not_return_is_in_the_recording() {
-    let folder = folder("ring-stuck");
+    let folder = Folder::new("ring-stuck");
     mkfifo(&folder.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let mut kept = Kept::start(
         &folder,
@@ -363,7 +358,7 @@ fn a_call_that_does_not_return_is_in_the_recording() {
 
 #[test]
 fn nothing_is_written_without_a_trigger() {
-    let folder = folder("ring-never");
+    let folder = Folder::new("ring-never");
     let mut kept = Kept::start(
         &folder,
         &[
@@ -430,7 +425,7 @@ fn nothing_is_written_without_a_trigger() {
 
 #[test]
 fn a_signal_writes_and_several_recordings_follow_each_other() {
-    let folder = folder("ring-repeat");
+    let folder = Folder::new("ring-repeat");
     let mut kept = Kept::start(
         &folder,
         &[
@@ -494,7 +489,7 @@ fn a_signal_writes_and_several_recordings_follow_each_other() {
 
 #[test]
 fn a_signal_to_write_counts_whenever_it_comes() {
-    let folder = folder("ring-signals");
+    let folder = Folder::new("ring-signals");
     let arguments = ["60s", "--until-error", "EIO", "-o", "x.iosb"];
     // While it prepares: by default that would end it.
     let mut tool = Command::new(TOOL)

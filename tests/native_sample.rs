@@ -2,17 +2,18 @@
 //!
 //! `IOSB_SAMPLES` is the number of runs; `tests/run --long` makes 200.
 
+mod folder;
 mod here;
 
 use std::collections::BTreeMap;
 use std::ffi::c_long;
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use folder::Folder;
 use here::process::run;
 use here::{TOOL, schema};
 use serde_json::Value;
@@ -43,39 +44,23 @@ fn wait_of(number: u64) -> Duration {
     })
 }
 
-struct Folder(PathBuf);
-
 impl Folder {
-    fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sample-{}-{number}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        Self(folder)
-    }
-
     /// Runs the workload under the tool. Returns the report, and what the tool printed.
     fn traced(&self, arguments: &[&str]) -> (String, String) {
-        let report = self.0.join("report");
+        let report = self.join("report");
         let mut tool = Command::new(TOOL);
         tool.args(arguments).arg("-o").arg(&report).arg("--");
         tool.arg(std::env::current_exe().unwrap());
         tool.args(["--exact", "workload", "--test-threads", "1"]);
-        tool.env(WORKLOAD, &self.0);
+        tool.env(WORKLOAD, &**self);
         let output = run(&mut tool, LIMIT).unwrap().success().unwrap();
         (fs::read_to_string(report).unwrap(), output.stderr)
     }
 
     /// The mean duration of the waits in the last run, in nanoseconds, by the workload's own clock.
     fn mean_wait(&self) -> u64 {
-        let total = fs::read_to_string(self.0.join("waited")).unwrap();
+        let total = fs::read_to_string(self.join("waited")).unwrap();
         total.parse::<u64>().unwrap() / WAITS
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -205,7 +190,7 @@ fn is_inside(estimate: &Value, n: u64, [low, high]: [&str; 2]) -> bool {
 #[test]
 fn true_numbers_lie_in_the_intervals() {
     let runs = std::env::var(RUNS).map_or(USUAL_RUNS, |runs| runs.parse().unwrap());
-    let folder = Folder::new();
+    let folder = Folder::new("sample");
     let mut counts: BTreeMap<&str, Coverage> = BTreeMap::new();
     let (mut all, mut means) = (Coverage::default(), Coverage::default());
     // What a choice by counting would never change.
@@ -244,7 +229,7 @@ fn true_numbers_lie_in_the_intervals() {
 
 #[test]
 fn the_whole_stack_is_estimated() {
-    let folder = Folder::new();
+    let folder = Folder::new("sample");
     let mut coverage = Coverage::default();
     for _ in 0..3 {
         let (report, stderr) = folder.traced(&["--all-files", "--sample", "1/4", "--json"]);
@@ -266,7 +251,7 @@ fn the_whole_stack_is_estimated() {
 
 #[test]
 fn a_report_in_text_says_that_it_is_estimated() {
-    let folder = Folder::new();
+    let folder = Folder::new("sample");
     for (options, table) in [(&["-T", "syscall", "-S"][..], "pwrite64"), (&[], "write")] {
         let (report, stderr) = folder.traced(&[options, &["--sample", "1/10"]].concat());
         let words = "estimates from 1 in 10 calls (--sample): counts, totals and bytes";

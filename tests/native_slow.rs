@@ -3,17 +3,18 @@
 //! Where tasks are preempted inside the kernel, it may skip calls: a run without losses must be exact.
 
 mod chroot;
+mod folder;
 mod here;
 
 use std::ffi::CString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use chroot::from_root;
+use folder::Folder;
 use here::process::run;
 use here::{TOOL, schema};
 use serde_json::{Value, json};
@@ -30,45 +31,31 @@ const DELAY: Duration = Duration::from_millis(100);
 const SLOWER: &str = "60ms";
 const SLOWER_NS: u64 = 60_000_000;
 
-struct Folder(PathBuf);
-
 impl Folder {
-    fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("slow-{}-{number}", std::process::id()));
-        fs::create_dir_all(folder.join("below")).unwrap();
+    fn filled() -> Self {
+        let folder = Self::new("slow");
+        fs::create_dir(folder.join("below")).unwrap();
         fs::write(folder.join("below/data"), [1; 1000]).unwrap();
         fs::write(folder.join("other"), [1; 1000]).unwrap();
         nix::unistd::mkfifo(&folder.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-        Self(folder)
-    }
-
-    fn name(&self, file: &str) -> String {
-        self.0.join(file).to_str().unwrap().to_owned()
+        folder
     }
 
     /// As reported by the tool.
     fn path(&self, file: &str) -> String {
-        from_root(&self.0.join(file)).to_str().unwrap().to_owned()
+        from_root(&self.join(file)).to_str().unwrap().to_owned()
     }
 
     /// Runs the workload under the tool, and returns what the tool wrote.
     fn traced(&self, arguments: &[&str], reads: u32) -> String {
-        let report = self.0.join("report");
+        let report = self.join("report");
         let mut tool = Command::new(TOOL);
         tool.args(arguments).arg("-o").arg(&report).arg("--");
         tool.arg(std::env::current_exe().unwrap());
         tool.args(["--exact", "workload", "--nocapture", "--test-threads", "1"]);
-        tool.env(WORKLOAD, &self.0).env(READS, reads.to_string());
+        tool.env(WORKLOAD, &**self).env(READS, reads.to_string());
         run(&mut tool, LIMIT).unwrap().success().unwrap();
         fs::read_to_string(report).unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -178,7 +165,7 @@ fn a_run_may_end_before_its_first_check() {
 #[test]
 fn only_a_call_that_waits_is_printed() {
     exact(|| {
-        let folder = Folder::new();
+        let folder = Folder::filled();
         let (slow, _, report) = lines(&folder.traced(&["--json", "--all-files", "--slower", SLOWER], 0));
         if has_lost(&report) {
             return false;
@@ -218,7 +205,7 @@ fn only_a_call_that_waits_is_printed() {
 #[test]
 fn every_call_is_printed_with_its_file_and_offset() {
     exact(|| {
-        let folder = Folder::new();
+        let folder = Folder::filled();
         let (reported, left_out, report) = lines(&folder.traced(&["--json", "--slower", "0"], 0));
         let slow = &report["stack"]["slow"];
         let not_told: u64 = left_out.iter().map(schema::sum).sum();
@@ -268,7 +255,7 @@ fn every_call_is_printed_with_its_file_and_offset() {
 #[test]
 fn calls_beyond_the_limit_are_counted() {
     const READS: u32 = 20_000;
-    let folder = Folder::new();
+    let folder = Folder::filled();
     let text = folder.traced(&["--slower", "0"], READS);
     let number = |line: &str, index: usize| -> u64 {
         let word = line.split_whitespace().nth(index).unwrap_or_default();
@@ -293,9 +280,9 @@ fn calls_beyond_the_limit_are_counted() {
 #[test]
 fn one_file_is_known_by_any_name() {
     exact(|| {
-        let folder = Folder::new();
-        fs::hard_link(folder.name("below/data"), folder.name("another")).unwrap();
-        let file = folder.name("another");
+        let folder = Folder::filled();
+        fs::hard_link(folder.text("below/data"), folder.text("another")).unwrap();
+        let file = folder.text("another");
         let text = folder.traced(&["--json", "-T", "syscall", "--file", &file], 0);
         let report = &schema::reports(&text).unwrap_or_else(|error| panic!("{error}"))[0];
         if schema::sum(&report["lost"]) > 0 {

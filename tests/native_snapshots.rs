@@ -1,10 +1,14 @@
 //! Reports computed from saved counters equal those of the run, byte by byte. Run it as root.
 
+mod folder;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use folder::Folder;
 
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
 /// A user without privileges or files.
@@ -28,13 +32,6 @@ const RUNS: &[&[&str]] = &[
     &["--slower", "0"],
     &["--slower", "50us", "--verbose"],
 ];
-
-fn folder(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
-    folder
-}
 
 /// Calls of several families, on several files, one of which fails, for longer than an interval.
 fn workload(folder: &Path) -> Vec<String> {
@@ -91,7 +88,7 @@ impl Drop for Reader {
 }
 
 fn assert_same(reader: &Reader, name: &str, options: &[&str]) {
-    let folder = folder(&format!("snapshots-{name}"));
+    let folder = Folder::new(&format!("snapshots-{name}"));
     let (saved, printed) = (
         Path::new("/tmp").join(format!("iosb-snapshots-{name}-{}", std::process::id())),
         folder.join("out"),
@@ -149,7 +146,7 @@ fn json_is_the_same() {
 #[test]
 fn a_run_has_several_views() {
     let reader = Reader::new("views");
-    let folder = folder("snapshots-views");
+    let folder = Folder::new("snapshots-views");
     let path = |name: &str| folder.join(name).display().to_string();
     let saved = format!("/tmp/iosb-snapshots-views-{}", std::process::id());
     let (text, json) = (path("text"), path("json"));
@@ -188,7 +185,7 @@ type Passes<'a> = &'a dyn Fn(&serde_json::Value) -> bool;
 /// Saved slow calls can be selected; there are no counters, since those are of all calls.
 #[test]
 fn slow_calls_are_selected_later() {
-    let folder = folder("snapshots-filter");
+    let folder = Folder::new("snapshots-filter");
     let saved = folder.join("saved").display().to_string();
     let json = folder.join("json").display().to_string();
     let keep = ["--slower", "0", "--save-snapshots", &saved, "--json", "-o", &json];

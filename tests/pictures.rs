@@ -1,5 +1,6 @@
 //! Pictures of hand-written reports: their structure, and names that must not become markup.
 
+mod folder;
 #[allow(dead_code, reason = "shared with the golden tests")]
 mod scenes;
 
@@ -11,9 +12,9 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use folder::Folder;
 use iostackbreakdown::compare::compare;
 use iostackbreakdown::model::events::Events;
 use iostackbreakdown::model::histogram::{Histogram, STEPS, step_of};
@@ -214,23 +215,23 @@ fn a_page_is_inert_and_has_its_data() {
 
 #[test]
 fn compare_reads_pages_as_it_reads_json() {
-    let folder = Folder::new();
+    let folder = Folder::new("pictures");
     let report = stack();
     let seconds: Vec<Report> = (0..5).map(|k| second(&report, k, 100)).collect();
     let slower: Vec<Report> = (0..5).map(|k| second(&report, k + 20, 150)).collect();
-    let mut files = Vec::new();
+    let mut files: Vec<PathBuf> = Vec::new();
     for (name, reports) in [("a", &seconds), ("b", &slower)] {
-        files.push(folder.file(&format!("{name}.html"), &page(reports, &[])));
+        files.push(folder.file(&format!("{name}.html"), page(reports, &[])).into());
         let mut lines = Vec::new();
         for report in reports {
             json::print(report, json::Form::Compact, &mut lines).unwrap();
         }
-        files.push(folder.file(&format!("{name}.json"), &String::from_utf8(lines).unwrap()));
+        files.push(folder.file(&format!("{name}.json"), lines).into());
     }
     let [page_a, json_a, page_b, json_b] = &files[..] else {
         panic!("{files:?}")
     };
-    let (from_pages, from_json) = (folder.0.join("pages.html"), folder.0.join("json.html"));
+    let (from_pages, from_json) = (folder.join("pages.html"), folder.join("json.html"));
     let text = compare(page_a, page_b, Some(&from_pages), None, &mut |_| ()).unwrap();
     assert_eq!(
         text,
@@ -279,8 +280,8 @@ fn many_intervals_become_few_columns_without_losing_a_call() {
     let expected = (0..900).map(|k| (k * 4_000, 4_000_000_000));
     assert!(ends.eq(expected));
 
-    let folder = Folder::new();
-    let (dom, _) = browse(&folder.file("long.html", &page), &["--dump-dom"]);
+    let folder = Folder::new("pictures");
+    let (dom, _) = browse(&folder.file("long.html", page), &["--dump-dom"]);
     let drawn = dom
         .split("data-drawn=\"")
         .nth(1)
@@ -295,9 +296,9 @@ fn many_intervals_become_few_columns_without_losing_a_call() {
 fn a_browser_draws_a_page_without_complaint() {
     let report = stack();
     let seconds: Vec<Report> = (0..60).map(|k| second(&report, k, 50 + k as u64 % 50)).collect();
-    let folder = Folder::new();
-    let path = folder.file("page.html", &page(&seconds, &[]));
-    let picture = folder.0.join("page.png");
+    let folder = Folder::new("pictures");
+    let path = folder.file("page.html", page(&seconds, &[]));
+    let picture = folder.join("page.png");
     let shot = format!("--screenshot={}", picture.display());
     for (scheme, back) in [("1", [255, 255, 255]), ("0", [0x14, 0x18, 0x1d])] {
         let scheme = format!("--blink-settings=preferredColorScheme={scheme}");
@@ -312,7 +313,7 @@ fn a_browser_draws_a_page_without_complaint() {
         let heat = count(&|[r, g, b]| *r < 90 && *b > 120 && *b > *g);
         assert!(heat > 5_000, "{heat} pixels of heat maps");
     }
-    let pdf = folder.0.join("page.pdf");
+    let pdf = folder.join("page.pdf");
     browse(&path, &[&format!("--print-to-pdf={}", pdf.display())]);
     let pdf = fs::read(pdf).unwrap();
     assert!(pdf.starts_with(b"%PDF") && pdf.len() > 20_000, "{} bytes", pdf.len());
@@ -334,8 +335,8 @@ fn a_pointer_on_a_picture_shows_its_numbers() {
         &page[end..].replace("</body>", &format!("{script}</body>")),
     ]
     .concat();
-    let folder = Folder::new();
-    let (dom, said) = browse(&folder.file("hover.html", &changed), &["--dump-dom"]);
+    let folder = Folder::new("pictures");
+    let (dom, said) = browse(&folder.file("hover.html", changed), &["--dump-dom"]);
     assert!(!said.contains("CONSOLE"), "{said}");
     let first = &seconds[0].stack.as_ref().unwrap().families[0].histogram;
     let bucket = first.buckets().next().unwrap();
@@ -359,16 +360,16 @@ fn hostile_names_run_nothing_in_a_browser() {
         ended: report.start,
         ..SlowCall::default()
     };
-    let folder = Folder::new();
-    let (dom, said) = browse(&folder.file("page.html", &page(&[report], &[call])), &["--dump-dom"]);
+    let folder = Folder::new("pictures");
+    let (dom, said) = browse(&folder.file("page.html", page(&[report], &[call])), &["--dump-dom"]);
     assert!(!said.contains("CONSOLE"), "{said}");
     assert_eq!(dom.matches("<script").count(), 3);
     assert!(!dom.contains("<img") && dom.contains("data-drawn="));
 }
 
 /// What a browser prints about a page, and on standard error with the messages of its console.
-fn browse(page: &Path, options: &[&str]) -> (String, String) {
-    let profile = page.with_extension("profile");
+fn browse(page: &str, options: &[&str]) -> (String, String) {
+    let profile = Path::new(page).with_extension("profile");
     let mut browser = Command::new("chromium");
     browser
         .args([
@@ -383,7 +384,7 @@ fn browse(page: &Path, options: &[&str]) -> (String, String) {
             &format!("--user-data-dir={}", profile.display()),
         ])
         .args(options)
-        .arg(format!("file://{}", page.display()));
+        .arg(format!("file://{}", page));
     let output = run(&mut browser, LIMIT).unwrap_or_else(|error| panic!("chromium, which tests/run installs: {error}"));
     assert_eq!(output.status.code(), Some(0), "{}", output.stderr);
     (output.stdout, output.stderr)
@@ -436,29 +437,4 @@ fn pixels(png: &[u8]) -> Vec<[u8; 3]> {
         above = row;
     }
     colours
-}
-
-/// A directory that is removed with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("iosb-pictures-{}-{number}", std::process::id()));
-        fs::create_dir(&folder).unwrap();
-        Self(folder)
-    }
-
-    fn file(&self, name: &str, content: &str) -> PathBuf {
-        let path = self.0.join(name);
-        fs::write(&path, content).unwrap();
-        path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

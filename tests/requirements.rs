@@ -1,24 +1,25 @@
 //! The errors of a build on a machine that lacks what the build needs: one cause, and what to do.
 
+mod folder;
+
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
+use folder::Folder;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
 
 /// A machine whose search path contains only the given programs.
 struct Machine {
-    folder: PathBuf,
+    folder: Folder,
     /// A variable that names a folder of libraries, and the folder.
     libraries: Option<(String, PathBuf)>,
 }
 
 impl Machine {
     fn new(name: &str) -> Self {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        // Removes the files of an earlier run.
-        let _ = fs::remove_dir_all(&folder);
+        let folder = Folder::new(name);
         for part in ["bin", "out"] {
             fs::create_dir_all(folder.join(part)).unwrap();
         }
@@ -77,12 +78,6 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
-    }
-}
-
 /// The path of a program on this machine.
 fn found(program: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap();
@@ -124,7 +119,7 @@ fn libraries_of_another_architecture_have_a_variable_of_their_own() {
         fs::write(machine.folder.join(library), "").unwrap();
     }
     let variable = "LIBBPF_SYS_LIBRARY_PATH_aarch64_unknown_linux_gnu";
-    machine.libraries = Some((variable.into(), machine.folder.clone()));
+    machine.libraries = Some((variable.into(), machine.folder.to_path_buf()));
     let missing = |architecture| machine.errors_for(architecture)[0].matches("lib").count();
     // The names of libraries, and those of their packages.
     assert_eq!([missing("aarch64"), missing("x86_64")], [0, 9]);
