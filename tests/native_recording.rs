@@ -26,6 +26,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 const WORKLOAD: &str =
     "for i in 1 2 3 4 5 6 7 8; do dd if=/dev/zero of=f$i bs=4096 count=64 conv=fsync; cat f$i none; sleep 0.3; done";
 
+fn words(arguments: &str) -> Vec<&str> {
+    arguments.split(' ').collect()
+}
+
 fn tool(folder: &Path, arguments: &[&str]) -> Output {
     let mut tool = Command::new(TOOL);
     tool.env("TZ", "Asia/Kolkata")
@@ -402,20 +406,7 @@ fn a_recording_ends_in_time_under_overload() {
     let started = Instant::now();
     let done = tool(
         &folder,
-        &[
-            "record",
-            "-q",
-            "-T",
-            "syscall",
-            "-o",
-            "a.iosb",
-            "--comm",
-            "dd",
-            "--buffer",
-            "1M",
-            "--duration",
-            "1s",
-        ],
+        &words("record -q -T syscall -o a.iosb --comm dd --buffer 1M --duration 1s"),
     );
     let took = started.elapsed();
     for reader in &mut readers {
@@ -450,19 +441,7 @@ impl Drop for Small {
 #[test]
 fn a_full_disk_ends_a_recording_that_is_good() {
     let folder = Folder::new("recording-full");
-    tool(
-        &folder,
-        &[
-            "record",
-            "-q",
-            "-T",
-            "syscall,blk",
-            "-o",
-            "first.iosb",
-            "--duration",
-            "1s",
-        ],
-    );
+    tool(&folder, &words("record -q -T syscall,blk -o first.iosb --duration 1s"));
     let meta = fs::metadata(folder.join("first.iosb/meta.json")).unwrap().len();
     // Room for the description of the run, and for what runs meanwhile: a second of it or more, by the machine's speed.
     let small = Small::new(folder.join("small"), (meta.div_ceil(4096) + 512) * 4096);
@@ -470,20 +449,7 @@ fn a_full_disk_ends_a_recording_that_is_good() {
         .args(["-c", "while :; do cat /etc/passwd >/dev/null; done"])
         .spawn()
         .unwrap();
-    let recording = [
-        "record",
-        "-q",
-        "-T",
-        "syscall,blk",
-        "-o",
-        "x.iosb",
-        "--comm",
-        "cat",
-        "--keep-free",
-        "0",
-        "--duration",
-        "50s",
-    ];
+    let recording = words("record -q -T syscall,blk -o x.iosb --comm cat --keep-free 0 --duration 50s");
     let said = refused(&small.0, &recording);
     calls.kill().unwrap();
     calls.wait().unwrap();
@@ -520,19 +486,7 @@ fn a_recording_ends_at_its_size_and_leaves_space() {
     );
     let said = String::from_utf8(done.stderr).unwrap();
     assert!(done.status.success() && said.contains("(--max-size 9.2 kB)"), "{said}");
-    let done = tool(
-        &folder,
-        &[
-            "record",
-            "-q",
-            "-o",
-            "b.iosb",
-            "--keep-free",
-            "1000T",
-            "--duration",
-            "50s",
-        ],
-    );
+    let done = tool(&folder, &words("record -q -o b.iosb --keep-free 1000T --duration 50s"));
     let said = String::from_utf8(done.stderr).unwrap();
     assert!(done.status.success() && said.contains("--keep-free is"), "{said}");
     for name in ["a.iosb", "b.iosb"] {
@@ -547,20 +501,9 @@ fn two_recordings_at_once() {
     let folder = Folder::new("recording-two");
     let names = ["a.iosb", "b.iosb"];
     let mut tools = names.map(|name| {
-        let words = [
-            "record",
-            "-q",
-            "-T",
-            "syscall",
-            "-o",
-            name,
-            "--",
-            "sh",
-            "-c",
-            "dd if=/dev/zero of=$0 bs=1 count=1000; sleep 1",
-        ];
+        let script = "dd if=/dev/zero of=$0 bs=1 count=1000; sleep 1";
         Command::new(TOOL)
-            .args(words)
+            .args(["record", "-q", "-T", "syscall", "-o", name, "--", "sh", "-c", script])
             .arg(format!("{name}.data"))
             .current_dir(&folder)
             .stderr(Stdio::null())
@@ -582,18 +525,7 @@ fn a_recording_is_complete_whatever_becomes_of_its_reports() {
     let folder = Folder::new("recording-reports");
     let full = tool(
         &folder,
-        &[
-            "record",
-            "-q",
-            "-T",
-            "syscall",
-            "--duration",
-            "0.2",
-            "-o",
-            "full.iosb",
-            "--export-json",
-            "/dev/full",
-        ],
+        &words("record -q -T syscall --duration 0.2 -o full.iosb --export-json /dev/full"),
     );
     let said = String::from_utf8_lossy(&full.stderr);
     assert_eq!(full.status.code(), Some(1), "{said}");

@@ -34,7 +34,7 @@ struct Kept {
 }
 
 impl Kept {
-    fn start(folder: &Path, arguments: &[&str]) -> Self {
+    fn start(folder: &Path, arguments: &str) -> Self {
         let shell = Command::new("sh")
             .current_dir(folder)
             .stdin(Stdio::piped())
@@ -44,7 +44,7 @@ impl Kept {
         let pid = shell.id().to_string();
         let mut tool = Command::new(TOOL)
             .args(["record", "-T", "syscall,blk", "-f", "-p", &pid, "--ring"])
-            .args(arguments)
+            .args(arguments.split(' '))
             .current_dir(folder)
             .stderr(Stdio::piped())
             .spawn()
@@ -143,16 +143,7 @@ fn a_slow_call_is_in_the_recording_with_what_preceded_it() {
     mkfifo(&folder.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let mut kept = Kept::start(
         &folder,
-        &[
-            "60s",
-            "--all-files",
-            "--until-slower",
-            "500ms,read",
-            "--after",
-            "300ms",
-            "-o",
-            "x.iosb",
-        ],
+        "60s --all-files --until-slower 500ms,read --after 300ms -o x.iosb",
     );
     // The read of the FIFO waits for its writer, which opens it at once.
     kept.run("dd if=/dev/zero of=before bs=4096 count=64 conv=fsync; { sleep 0.8; echo; } >fifo & dd if=fifo of=after");
@@ -262,18 +253,7 @@ fn a_slow_fsync_is_in_the_recording_with_the_writes_before_it() {
         left_out(None, "no control group can throttle a disk here");
         return;
     };
-    let mut kept = Kept::start(
-        &folder,
-        &[
-            "60s",
-            "--until-slower",
-            "500ms,fsync",
-            "--after",
-            "200ms",
-            "-o",
-            "x.iosb",
-        ],
-    );
+    let mut kept = Kept::start(&folder, "60s --until-slower 500ms,fsync --after 200ms -o x.iosb");
     let group = slow.group.join("cgroup.procs");
     kept.run("echo before >before");
     kept.run(&format!(
@@ -313,19 +293,7 @@ fn a_slow_fsync_is_in_the_recording_with_the_writes_before_it() {
 fn a_call_that_does_not_return_is_in_the_recording() {
     let folder = Folder::new("ring-stuck");
     mkfifo(&folder.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let mut kept = Kept::start(
-        &folder,
-        &[
-            "60s",
-            "--all-files",
-            "--until-stuck",
-            "700ms",
-            "--after",
-            "0",
-            "-o",
-            "x.iosb",
-        ],
-    );
+    let mut kept = Kept::start(&folder, "60s --all-files --until-stuck 700ms --after 0 -o x.iosb");
     // The shell itself waits for commands in a read all the time.
     kept.run("exec 3<>fifo; cat <&3 >/dev/null & dd if=/etc/passwd of=copy; wait");
     let (status, said) = kept.end();
@@ -361,17 +329,7 @@ fn nothing_is_written_without_a_trigger() {
     let folder = Folder::new("ring-never");
     let mut kept = Kept::start(
         &folder,
-        &[
-            "5s",
-            "--until-slower",
-            "50s,fsync",
-            "--until-error",
-            "EIO",
-            "--until-stuck",
-            "50s",
-            "-o",
-            "x.iosb",
-        ],
+        "5s --until-slower 50s,fsync --until-error EIO --until-stuck 50s -o x.iosb",
     );
     kept.run("dd if=/dev/zero of=file bs=4096 count=1 conv=fsync; exit");
     let (status, said) = kept.end();
@@ -387,20 +345,8 @@ fn nothing_is_written_without_a_trigger() {
     assert!(!folder.join("x.iosb").exists());
     // The status of a command wins.
     let done = Command::new(TOOL)
-        .args([
-            "record",
-            "-q",
-            "-T",
-            "syscall",
-            "--ring",
-            "5s",
-            "--until-error",
-            "EIO",
-            "--",
-            "sh",
-            "-c",
-            "exit 7",
-        ])
+        .args("record -q -T syscall --ring 5s --until-error EIO -- sh -c".split(' '))
+        .arg("exit 7")
         .current_dir(&folder)
         .output()
         .unwrap();
@@ -428,17 +374,7 @@ fn a_signal_writes_and_several_recordings_follow_each_other() {
     let folder = Folder::new("ring-repeat");
     let mut kept = Kept::start(
         &folder,
-        &[
-            "60s",
-            "--until-error",
-            "ENOENT,openat",
-            "--after",
-            "100ms",
-            "--repeat",
-            "3",
-            "-o",
-            "x.iosb",
-        ],
+        "60s --until-error ENOENT,openat --after 100ms --repeat 3 -o x.iosb",
     );
     kept.run("echo 1 >one");
     kept.run("cat <missing; echo");
@@ -490,11 +426,11 @@ fn a_signal_writes_and_several_recordings_follow_each_other() {
 #[test]
 fn a_signal_to_write_counts_whenever_it_comes() {
     let folder = Folder::new("ring-signals");
-    let arguments = ["60s", "--until-error", "EIO", "-o", "x.iosb"];
+    let arguments = "60s --until-error EIO -o x.iosb";
     // While it prepares: by default that would end it.
     let mut tool = Command::new(TOOL)
         .args(["record", "-T", "syscall", "--ring"])
-        .args(arguments)
+        .args(arguments.split(' '))
         .current_dir(&folder)
         .stderr(Stdio::null())
         .spawn()
@@ -513,7 +449,7 @@ fn a_signal_to_write_counts_whenever_it_comes() {
     kill(pid, Signal::SIGTERM).unwrap();
     assert_ne!(tool.wait().unwrap().signal(), Some(Signal::SIGUSR1 as i32));
     // Together with one that ends the run.
-    let kept = Kept::start(&folder, &arguments);
+    let kept = Kept::start(&folder, arguments);
     for signal in [Signal::SIGSTOP, Signal::SIGUSR1, Signal::SIGTERM, Signal::SIGCONT] {
         kept.signal(signal);
     }
