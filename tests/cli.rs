@@ -3,6 +3,7 @@
 //! Where only tracepoints are allowed, `-T vfs` must say so; elsewhere it must measure. Both are checked here. Tests
 //! that need a kernel of their own are in `vm/checks/errors.rs`. Run it as root.
 
+mod folder;
 mod here;
 
 use std::fs;
@@ -11,6 +12,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use folder::Folder;
 use here::process::{Output, Running, run, wait_for};
 use here::{TOOL, schema, validator};
 use iostackbreakdown::kernel::has_mounted;
@@ -73,6 +75,19 @@ fn failure(command: Command) -> (i32, String) {
     )
 }
 
+/// The command fails with this status and an error that begins so.
+fn assert_fails(command: Command, status: i32, beginning: &str) {
+    let (found, line) = failure(command);
+    assert!(found == status && line.starts_with(beginning), "{found}: {line}");
+}
+
+/// The output of a command that succeeds.
+fn success(command: Command) -> Output {
+    let output = output(command);
+    assert_status(&output, 0);
+    output
+}
+
 /// Starts a run and waits until it measures.
 fn tracing(mut command: Command) -> Running {
     let running = Running::start(&mut command).unwrap();
@@ -90,111 +105,111 @@ fn assert_report(text: &str) {
     assert!(text.contains("own process "), "no report: {text:?}");
 }
 
+/// A signal ends the run, with a report.
+fn assert_reports_at(signal: Signal, running: Running) {
+    running.signal(signal).unwrap();
+    let output = running.finish(LIMIT).unwrap();
+    assert_status(&output, 0);
+    assert_report(&output.stdout);
+}
+
 /// Wrong usage, and what is said of it.
-const WRONG: &[(&[&str], &str)] = &[
-    (&["-T", "1"], "unknown layer '1' (BCC's -T prints time stamps"),
-    (&["-T", "vfs,1"], "unknown layer '1' (BCC's -T prints time stamps"),
-    (&["-T", "xfsx"], "unknown layer 'xfsx'"),
-    (&["-T", ""], "unknown layer ''"),
-    (&["-T", "all,foo"], "unknown layer 'foo'"),
-    (&["-T", "foo,all"], "unknown layer 'foo'"),
-    (&["-o", ""], "but none was supplied (see --help)"),
+const WRONG: &[(&str, &str)] = &[
+    ("-T 1", "unknown layer '1' (BCC's -T prints time stamps"),
+    ("-T vfs,1", "unknown layer '1' (BCC's -T prints time stamps"),
+    ("-T xfsx", "unknown layer 'xfsx'"),
+    ("-T ", "unknown layer ''"),
+    ("-T all,foo", "unknown layer 'foo'"),
+    ("-T foo,all", "unknown layer 'foo'"),
+    ("-o ", "but none was supplied (see --help)"),
+    ("-T syscall,ext4 -Q", "-Q applies to the block layer; add blk to -T"),
+    ("-T vfs -Q", "-Q applies to the block layer; add blk to -T"),
+    ("-T syscall -d sda", "-d "),
+    ("0", "invalid value '0' for '[INTERVAL]': not a time above 0"),
     (
-        &["-T", "syscall,ext4", "-Q"],
-        "-Q applies to the block layer; add blk to -T",
-    ),
-    (&["-T", "vfs", "-Q"], "-Q applies to the block layer; add blk to -T"),
-    (&["-T", "syscall", "-d", "sda"], "-d "),
-    (&["0"], "invalid value '0' for '[INTERVAL]': not a time above 0"),
-    (
-        &["-T", "vfs", "x", "-y"],
+        "-T vfs x -y",
         "'x' is neither a verb nor an INTERVAL; to run and trace a command: -- x -y",
     ),
-    (&["nan"], "not a time above 0"),
-    (&["1", "0"], "not a whole number, 1 or more"),
-    (&["1", "1.5"], "invalid value '1.5'"),
-    (&["1", "2", "3"], "unexpected argument '3'"),
+    ("nan", "not a time above 0"),
+    ("1 0", "not a whole number, 1 or more"),
+    ("1 1.5", "invalid value '1.5'"),
+    ("1 2 3", "unexpected argument '3'"),
     (
-        &["--duration", "soon"],
+        "--duration soon",
         "not a time above 0, such as 10s, 500ms or 2m; a number alone is seconds",
     ),
+    ("--duration 0s", "'0s' for '--duration <TIME>': not a time above 0"),
     (
-        &["--duration", "0s"],
-        "'0s' for '--duration <TIME>': not a time above 0",
-    ),
-    (
-        &["--budget", "0"],
+        "--budget 0",
         "invalid value '0' for '--budget <PERCENT>': not a percentage above 0 and up to ",
     ),
-    (&["--budget", "1e9"], "not a percentage above 0"),
-    (&["--oneline"], "--oneline needs INTERVAL"),
-    (&["--top", "3"], "--top needs --by"),
-    (&["--by", "file", "--top", "0"], "not a whole number, 1 or more"),
+    ("--budget 1e9", "not a percentage above 0"),
+    ("--oneline", "--oneline needs INTERVAL"),
+    ("--top 3", "--top needs --by"),
+    ("--by file --top 0", "not a whole number, 1 or more"),
     (
-        &["help", "nonsense"],
+        "help nonsense",
         "unknown verb 'nonsense'; verbs are record, report, export, replay, compare and help",
     ),
-    (&["check"], "to try every probe: --check"),
+    ("check", "to try every probe: --check"),
     (
-        &["--metrics", "9100"],
+        "--metrics 9100",
         "--metrics takes its port after '=': --metrics=9100; for reports each 9100 s: --metrics 9100s",
     ),
     (
-        &["--metrics", "unix:/tmp/x"],
+        "--metrics unix:/tmp/x",
         "'unix:/tmp/x' is no INTERVAL; did you mean --metrics=unix:/tmp/x?",
     ),
+    ("--metrics 127.0.0.1:9100", "did you mean --metrics=127.0.0.1:9100?"),
     (
-        &["--metrics", "127.0.0.1:9100"],
-        "did you mean --metrics=127.0.0.1:9100?",
-    ),
-    (
-        &["--json", "compact", "-T", "blk"],
+        "--json compact -T blk",
         "'compact' is no INTERVAL; did you mean --json=compact?",
     ),
-    (&["--events", "json"], "did you mean --events=json?"),
-    (&["report", "x.iosb", "--events", "--live"], "--live"),
-    (&["report", "x.iosb", "--events", "json"], "did you mean --events=json?"),
+    ("--events json", "did you mean --events=json?"),
+    ("report x.iosb --events --live", "--live"),
+    ("report x.iosb --events json", "did you mean --events=json?"),
     (
-        &["record", "--buffer", "100T"],
+        "record --buffer 100T",
         "--buffer: at most an eighth of the memory, which is ",
     ),
     (
-        &["record", "--ring", "60s,100T"],
+        "record --ring 60s,100T",
         "--ring: at most an eighth of the memory, which is ",
     ),
-    (&["report", "x.iosb", "--lost", "--html", "x.html"], "--html"),
+    ("report x.iosb --lost --html x.html", "--html"),
     (
-        &["report", "x.iosb", "--lost", "-p", "1"],
+        "report x.iosb --lost -p 1",
         "'--lost' cannot be used with '--pid <PID,...>'",
     ),
-    (&["report", "x.iosb", "--dir", "/srv", "--lost"], "--lost"),
-    (&["--check", "--folded"], "--folded"),
-    (&["--slower", "x"], "not a time such as 10ms or 500us (0: every call)"),
-    (&["--check", "--budget", "5"], "cannot be used with"),
-    (&["-p", "0"], "invalid value '0'"),
-    (&["-p", "x"], "not a process ID; for threads of this name: --comm x"),
-    (&["-p", ""], "empty; separate process IDs with single commas"),
-    (&["-p", "4294967296"], "invalid value '4294967296'"),
-    (&["-p", "1", "--", "true"], "-p and -- COMMAND cannot be combined"),
-    (&["-f"], "-f needs -p"),
-    (&["-m", "-u"], "cannot be used with"),
+    ("report x.iosb --dir /srv --lost", "--lost"),
+    ("--check --folded", "--folded"),
+    ("--slower x", "not a time such as 10ms or 500us (0: every call)"),
+    ("--check --budget 5", "cannot be used with"),
+    ("-p 0", "invalid value '0'"),
+    ("-p x", "not a process ID; for threads of this name: --comm x"),
+    ("-p ", "empty; separate process IDs with single commas"),
+    ("-p 4294967296", "invalid value '4294967296'"),
+    ("-p 1 -- true", "-p and -- COMMAND cannot be combined"),
+    ("-f", "-f needs -p"),
+    ("-m -u", "cannot be used with"),
     (
-        &["--comm", "0123456789abcdef"],
+        "--comm 0123456789abcdef",
         "a thread name has 1 to 15 bytes; give its beginning: --comm 0123456789abcde",
     ),
-    (&["--user", "nobody"], "--user needs -- COMMAND"),
-    (&["--probe", "magic"], "use one of auto, kprobe"),
-    (&["--nonsense"], "'--nonsense'"),
+    ("--user nobody", "--user needs -- COMMAND"),
+    ("--probe magic", "use one of auto, kprobe"),
+    ("--nonsense", "'--nonsense'"),
     // Without the error it would trace all processes, for ever.
-    (&["-T", "syscall", "--duration", "10ms", "--"], "COMMAND"),
+    ("-T syscall --duration 10ms --", "COMMAND"),
 ];
 
 #[test]
 fn wrong_usage_is_one_line_and_status_2() {
     for (arguments, expected) in WRONG {
-        let (status, line) = failure(tool(arguments));
-        assert_eq!(status, 2, "{arguments:?}: {line}");
-        assert!(line.contains(expected), "{arguments:?}: {line}");
+        let words: Vec<&str> = arguments.split(' ').collect();
+        let (status, line) = failure(tool(&words));
+        assert_eq!(status, 2, "{arguments}: {line}");
+        assert!(line.contains(expected), "{arguments}: {line}");
     }
 }
 
@@ -215,11 +230,8 @@ fn an_endless_duration_is_accepted() {
 #[test]
 fn an_unknown_disk_is_answered_with_those_that_exist() {
     let (status, line) = failure(tool(&["-T", "vfs", "-d", "nvme77n1"]));
-    assert_eq!(status, 1);
-    assert!(
-        line.starts_with("error: there is no disk 'nvme77n1'; this machine has "),
-        "{line}"
-    );
+    let beginning = "error: there is no disk 'nvme77n1'; this machine has ";
+    assert!(status == 1 && line.starts_with(beginning), "{status}: {line}");
     let known: Vec<&str> = line.rsplit(" has ").next().unwrap().split(", ").collect();
     for disk in fs::read_dir("/sys/block").unwrap() {
         let disk = disk.unwrap().file_name().into_string().unwrap().replace('!', "/");
@@ -317,8 +329,7 @@ fn functions_are_measured_or_refused_in_one_line() {
 /// The banner names what is measured and what is not.
 #[test]
 fn the_banner_names_layers_that_are_not_measured() {
-    let output = output(tool(&["-S", "--duration", "10ms"]));
-    assert_status(&output, 0);
+    let output = success(tool(&["-S", "--duration", "10ms"]));
     let banner = output.stderr.lines().next().unwrap_or_default();
     let (measured, missing) = banner.split_once(" (").unwrap_or((banner, ""));
     let names = |text: &str| -> Vec<String> {
@@ -340,8 +351,7 @@ fn notes_are_printed_once() {
     let is_note = |line: &&str| NOTES.iter().any(|start| line.starts_with(start));
     let run = |options: &[&str]| {
         let arguments = [&["-T", "syscall,blk", "-S"], options].concat();
-        let output = output(tool(&arguments));
-        assert_status(&output, 0);
+        let output = success(tool(&arguments));
         let count = |text: &str| text.lines().filter(is_note).count();
         (count(&output.stderr), count(&output.stdout))
     };
@@ -432,19 +442,8 @@ fn our_own_failure_with_a_command_is_125() {
 
 #[test]
 fn a_command_runs_as_another_user() {
-    let arguments = [
-        "-T",
-        "syscall",
-        "-o",
-        "/dev/null",
-        "--user",
-        "nobody",
-        "--",
-        "id",
-        "-un",
-    ];
-    let output = output(tool(&arguments));
-    assert_status(&output, 0);
+    let arguments = "-T syscall -o /dev/null --user nobody -- id -un".split(' ');
+    let output = success(tool(&arguments.collect::<Vec<_>>()));
     assert_eq!(output.stdout, "nobody\n");
 }
 
@@ -466,18 +465,8 @@ fn terminating_signals_are_passed_to_the_command() {
 #[test]
 fn a_command_gets_default_dispositions() {
     let script = r#"trap "" INT HUP QUIT USR1; exec "$@""#;
-    let arguments = [
-        "-T",
-        "syscall",
-        "-o",
-        "/dev/null",
-        "--",
-        "grep",
-        "^Sig[IB]",
-        "/proc/self/status",
-    ];
-    let output = output(shell(script, &arguments));
-    assert_status(&output, 0);
+    let arguments = "-T syscall -o /dev/null -- grep ^Sig[IB] /proc/self/status".split(' ');
+    let output = success(shell(script, &arguments.collect::<Vec<_>>()));
     for line in output.stdout.lines() {
         let set = u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap();
         let hang_up = if line.starts_with("SigIgn") { 1 } else { 0 };
@@ -496,10 +485,7 @@ fn an_ignored_hang_up_does_not_end_the_run() {
         !is_alive(running.pid().as_raw())
     });
     assert!(patience.is_err(), "a hang-up ended it");
-    running.signal(Signal::SIGTERM).unwrap();
-    let output = running.finish(LIMIT).unwrap();
-    assert_status(&output, 0);
-    assert_report(&output.stdout);
+    assert_reports_at(Signal::SIGTERM, running);
 }
 
 /// Each probe needs a descriptor or two; COMMAND gets the original limit.
@@ -507,8 +493,7 @@ fn an_ignored_hang_up_does_not_end_the_run() {
 fn a_low_limit_of_open_files_is_raised_and_not_for_the_command() {
     let script = r#"ulimit -Sn 20; exec "$@""#;
     let arguments = ["-T", "syscall", "-o", "/dev/null", "--", "sh", "-c", "ulimit -Sn"];
-    let raised = output(shell(script, &arguments));
-    assert_status(&raised, 0);
+    let raised = success(shell(script, &arguments));
     assert_eq!(raised.stdout, "20\n");
 }
 
@@ -688,8 +673,7 @@ fn give_capabilities(path: &str) {
 fn a_report_does_not_need_stderr() {
     let arguments = ["-T", "syscall", "--verbose", "--duration", "10ms"];
     for script in [r#"exec "$@" 2>/dev/full"#, r#"exec "$@" 2>&-"#] {
-        let output = output(shell(script, &arguments));
-        assert_status(&output, 0);
+        let output = success(shell(script, &arguments));
         assert_report(&output.stdout);
     }
     let output = output(shell(r#"exec "$@" 2>/dev/full"#, &["--nonsense"]));
@@ -700,40 +684,23 @@ fn a_report_does_not_need_stderr() {
 #[test]
 fn a_command_ends_as_itself_without_a_reader() {
     let script = r#"exec 3>&1; { "$@" 2>&1 >/dev/null; echo "status $?" >&3; } | head -2 >/dev/null"#;
-    let command = [
-        "--slower",
-        "0",
-        "--",
-        "sh",
-        "-c",
-        "cat /etc/passwd; sleep 0.3; cat /etc/passwd; exit 7",
-    ];
-    let output = output(shell(script, &command));
+    let command = "cat /etc/passwd; sleep 0.3; cat /etc/passwd; exit 7";
+    let output = output(shell(script, &["--slower", "0", "--", "sh", "-c", command]));
     assert_eq!(output.stdout, "status 7\n", "{}", output.stderr);
 }
 
 /// The same command in both forms, which `compare` treats alike.
 #[test]
 fn a_compact_report_is_short() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compact");
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
+    let folder = Folder::new("compact");
     let written = |form: &str| {
-        let file = folder.join(form);
-        let output = output(tool(&[
-            &format!("--json={form}"),
-            "-o",
-            file.to_str().unwrap(),
-            "--",
-            "true",
-        ]));
-        assert_status(&output, 0);
+        let file = folder.text(form);
+        success(tool(&[&format!("--json={form}"), "-o", &file, "--", "true"]));
         (fs::metadata(&file).unwrap().len(), file)
     };
     let ((full, before), (compact, after)) = (written("full"), written("compact"));
     assert!(compact * 4 < full, "{compact} of {full} bytes");
-    let output = output(tool(&["compare", before.to_str().unwrap(), after.to_str().unwrap()]));
-    assert_status(&output, 0);
+    let output = success(tool(&["compare", &before, &after]));
     assert!(output.stdout.contains("calls/s"), "{}", output.stdout);
 }
 
@@ -741,20 +708,14 @@ fn a_compact_report_is_short() {
 fn the_end_is_a_report() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         let running = tracing(tool(&["-T", "syscall"]));
-        running.signal(signal).unwrap();
-        let output = running.finish(LIMIT).unwrap();
-        assert_status(&output, 0);
-        assert_report(&output.stdout);
+        assert_reports_at(signal, running);
     }
 }
 
 #[test]
 fn ctrl_c_works_in_a_job_that_was_started_ignoring_it() {
     let running = tracing(shell(r#"trap "" INT; exec "$@""#, &["-T", "syscall"]));
-    running.signal(Signal::SIGINT).unwrap();
-    let output = running.finish(LIMIT).unwrap();
-    assert_status(&output, 0);
-    assert_report(&output.stdout);
+    assert_reports_at(Signal::SIGINT, running);
 }
 
 /// The first one waits for a command that does not end.
@@ -788,20 +749,15 @@ fn is_alive(pid: i32) -> bool {
 
 #[test]
 fn a_full_disk_is_an_error() {
-    let (status, line) = failure(shell(
-        r#"exec "$@" >/dev/full"#,
-        &["-T", "syscall", "--duration", "10ms"],
-    ));
-    assert_eq!(status, 1);
-    assert!(
-        line.starts_with("error: cannot write the report: No space left"),
-        "{line}"
+    assert_fails(
+        shell(r#"exec "$@" >/dev/full"#, &["-T", "syscall", "--duration", "10ms"]),
+        1,
+        "error: cannot write the report: No space left",
     );
-    let (status, line) = failure(tool(&["-T", "syscall", "--duration", "10ms", "-o", "/dev/full"]));
-    assert_eq!(status, 1);
-    assert!(
-        line.starts_with("error: cannot write the report: No space left"),
-        "{line}"
+    assert_fails(
+        tool(&["-T", "syscall", "--duration", "10ms", "-o", "/dev/full"]),
+        1,
+        "error: cannot write the report: No space left",
     );
 }
 
@@ -837,16 +793,16 @@ fn a_closed_pipe_is_not_an_error() {
 #[test]
 fn a_report_goes_to_the_named_file() {
     let report = Scratch::file("report", "of an earlier run");
-    let output = output(tool(&["-T", "syscall", "--duration", "10ms", "-o", report.path()]));
-    assert_status(&output, 0);
+    let output = success(tool(&["-T", "syscall", "--duration", "10ms", "-o", report.path()]));
     assert_eq!(output.stdout, "");
     assert_report(&fs::read_to_string(report.path()).unwrap());
-    let output = self::output(tool(&["-T", "syscall", "-o", "-", "--", "true"]));
-    assert_status(&output, 0);
+    let output = success(tool(&["-T", "syscall", "-o", "-", "--", "true"]));
     assert_report(&output.stdout);
-    let (status, line) = failure(tool(&["-T", "syscall", "-o", "/nonexistent/file"]));
-    assert_eq!(status, 1);
-    assert!(line.starts_with("error: cannot write '/nonexistent/file': "), "{line}");
+    assert_fails(
+        tool(&["-T", "syscall", "-o", "/nonexistent/file"]),
+        1,
+        "error: cannot write '/nonexistent/file': ",
+    );
 }
 
 /// The run fails before its first report: that of an earlier run is kept.
@@ -856,11 +812,10 @@ fn a_run_that_does_not_begin_leaves_the_file_alone() {
     let (status, line) = failure(tool(&["-T", "syscall", "-o", report.path(), "-p", "4194304"]));
     assert_eq!(status, 1, "{line}");
     assert_eq!(fs::read_to_string(report.path()).unwrap(), "of an earlier run");
-    let (status, line) = failure(tool(&["-T", "syscall", "--vmlinux", "/nonexistent/vmlinux"]));
-    assert_eq!(status, 1);
-    assert!(
-        line.starts_with("error: cannot read '/nonexistent/vmlinux': "),
-        "{line}"
+    assert_fails(
+        tool(&["-T", "syscall", "--vmlinux", "/nonexistent/vmlinux"]),
+        1,
+        "error: cannot read '/nonexistent/vmlinux': ",
     );
 }
 
@@ -885,7 +840,7 @@ fn two_outputs_in_one_file_are_refused() {
     assert_eq!(fs::read_to_string(report.path()).unwrap(), "of an earlier run");
     assert!(!Path::new(new.path()).exists());
     let twice = ["-o", "/dev/null", "--export-json", "/dev/null"];
-    assert_status(&output(tool(&[&run[..], &twice].concat())), 0);
+    success(tool(&[&run[..], &twice].concat()));
 }
 
 #[test]
@@ -935,8 +890,7 @@ fn json(lines: &str) -> Vec<serde_json::Value> {
 
 #[test]
 fn json_is_a_line_for_each_interval() {
-    let output = output(tool(&["-T", "syscall", "--json", "0.05", "3"]));
-    assert_status(&output, 0);
+    let output = success(tool(&["-T", "syscall", "--json", "0.05", "3"]));
     assert_eq!(json(&output.stdout).len(), 3);
     assert_eq!(output.stderr, "Tracing syscall latency... Hit Ctrl-C to end.\n");
 }
@@ -944,8 +898,7 @@ fn json_is_a_line_for_each_interval() {
 #[test]
 fn a_report_can_be_a_line() {
     for (layers, heading) in [(&["-T", "syscall,blk"][..], 2), (&[], 1)] {
-        let output = output(tool(&[layers, &["--oneline", "0.1", "4"]].concat()));
-        assert_status(&output, 0);
+        let output = success(tool(&[layers, &["--oneline", "0.1", "4"]].concat()));
         let lines: Vec<&str> = output.stdout.lines().collect();
         let is_time = |line: &&&str| line.as_bytes().get(2) == Some(&b':') && line.as_bytes().get(5) == Some(&b':');
         assert_eq!(lines.iter().filter(is_time).count(), 4, "{output:?}");
@@ -963,8 +916,7 @@ fn a_report_can_be_a_line() {
 #[test]
 fn json_has_every_requested_layer_and_op() {
     // The whole stack includes tmpfs only if it is named.
-    let output = output(tool(&["-T", "all,tmpfs", "--json", "--duration", "10ms"]));
-    assert_status(&output, 0);
+    let output = success(tool(&["-T", "all,tmpfs", "--json", "--duration", "10ms"]));
     let report = &json(&output.stdout)[0];
     for layer in iostackbreakdown::catalog::Layer::ALL {
         let reported = schema::array(&report["layers"])
@@ -993,8 +945,7 @@ fn json_has_every_requested_layer_and_op() {
 fn json_ignores_how_text_would_look() {
     for options in [&["-m"][..], &["-u", "-S"], &["--verbose"]] {
         let arguments = [&["-T", "syscall", "--json", "-o", "-"], options, &["--", "ls", "/"]].concat();
-        let output = output(tool(&arguments));
-        assert_status(&output, 0);
+        let output = success(tool(&arguments));
         let (line, listing) = (output.stdout.lines()).partition::<Vec<&str>, _>(|line| line.starts_with('{'));
         assert!(!listing.is_empty(), "{output:?}");
         let report = &json(&format!("{}\n", line.join("\n")))[0];
@@ -1027,7 +978,7 @@ fn json_of_a_command_goes_to_stderr_and_names_it() {
 #[test]
 fn json_goes_to_the_named_file() {
     let file = Scratch::file("report.json", "of an earlier run");
-    let output = output(tool(&[
+    let output = success(tool(&[
         "-T",
         "syscall",
         "--json",
@@ -1036,7 +987,6 @@ fn json_goes_to_the_named_file() {
         "-o",
         file.path(),
     ]));
-    assert_status(&output, 0);
     assert_eq!(output.stdout, "");
     assert_eq!(json(&fs::read_to_string(file.path()).unwrap()).len(), 1);
 }
@@ -1055,12 +1005,7 @@ fn json_meets_a_closed_pipe_and_a_full_disk_as_text_does() {
         ),
         tool(&["-T", "syscall", "--json", "--duration", "10ms", "-o", "/dev/full"]),
     ] {
-        let (status, line) = failure(full);
-        assert_eq!(status, 1);
-        assert!(
-            line.starts_with("error: cannot write the report: No space left"),
-            "{line}"
-        );
+        assert_fails(full, 1, "error: cannot write the report: No space left");
     }
 }
 
@@ -1071,9 +1016,7 @@ fn without_privileges_it_names_them() {
     const NOBODY: u32 = 65534;
     let mut command = Command::new(copy.path());
     command.args(["-T", "syscall"]).uid(NOBODY).gid(NOBODY);
-    let (status, line) = failure(command);
-    assert_eq!(status, 1);
-    assert!(line.starts_with(UNPRIVILEGED), "{line}");
+    assert_fails(command, 1, UNPRIVILEGED);
 }
 
 /// Any arguments end with a documented status and without a panic. The same ones are used in every run.
@@ -1165,7 +1108,7 @@ impl Drop for Scratch {
 fn no_output_is_written_over_what_it_is_made_from() {
     let (run, hard) = (Scratch::file("input.json", ""), Scratch::new("input-hard"));
     let path = run.path();
-    assert_status(&output(tool(&["--json", "--duration", "10ms", "-o", path])), 0);
+    success(tool(&["--json", "--duration", "10ms", "-o", path]));
     fs::hard_link(path, hard.path()).unwrap();
     let other = Scratch::file("input-other.json", &fs::read_to_string(path).unwrap());
     let kept = fs::read(path).unwrap();
@@ -1186,16 +1129,15 @@ fn no_output_is_written_over_what_it_is_made_from() {
         assert!(fs::read(path).unwrap() == kept, "{arguments:?}");
     }
     let new = Scratch::new("input-page");
-    assert_status(&output(tool(&["compare", path, path, "--html", new.path()])), 0);
+    success(tool(&["compare", path, path, "--html", new.path()]));
 }
 
 #[test]
 fn compare_reads_two_reports_or_says_what_is_wrong_with_them() {
     let run = Scratch::file("compared.json", "");
     let path = run.path();
-    assert_status(&output(tool(&["--json", "--duration", "10ms", "-o", path])), 0);
-    let reported = output(tool(&["compare", path, path]));
-    assert_status(&reported, 0);
+    success(tool(&["--json", "--duration", "10ms", "-o", path]));
+    let reported = success(tool(&["compare", path, path]));
     assert!(reported.stdout.starts_with("before  20"), "{reported:?}");
     assert!(
         reported.stdout.lines().all(|line| line.trim_end() == line),
@@ -1224,11 +1166,10 @@ fn compare_reads_two_reports_or_says_what_is_wrong_with_them() {
         );
     }
     for arguments in [&["compare", path, path][..], &["--help"]] {
-        let (status, line) = failure(shell(r#"exec "$@" >/dev/full"#, arguments));
-        assert_eq!(status, 1);
-        assert!(
-            line.starts_with("error: cannot write to standard output: No space left"),
-            "{line}"
+        assert_fails(
+            shell(r#"exec "$@" >/dev/full"#, arguments),
+            1,
+            "error: cannot write to standard output: No space left",
         );
     }
 }
