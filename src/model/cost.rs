@@ -12,7 +12,7 @@ pub const SECOND: u64 = 1_000_000_000;
 
 objects! {
     /// Runs of a program, and their total time in nanoseconds.
-    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[derive(Copy, Deserialize)]
     pub struct Runs {
         pub count: u64,
         pub ns: u64,

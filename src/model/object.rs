@@ -75,7 +75,7 @@ impl<T: Serialize> Serialize for Named<T> {
     }
 }
 
-/// Implements [`Object`] for structs whose fields are [`Value`]s.
+/// Implements [`Object`], and what all of them need, for structs whose fields are [`Value`]s.
 macro_rules! objects {
     ($(
         $(#[$on:meta])*
@@ -83,6 +83,7 @@ macro_rules! objects {
             $($(#[$on_field:meta])* pub $field:ident: $Field:ty,)*
         }
     )*) => {$(
+        #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
         $(#[$on])*
         pub struct $Type {
             $($(#[$on_field])* pub $field: $Field,)*

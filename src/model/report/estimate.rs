@@ -3,7 +3,7 @@
 
 use crate::model::histogram::Histogram;
 use crate::model::object::objects;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 /// Of the intervals, in percent.
 pub const CONFIDENCE: u64 = 95;
@@ -19,7 +19,7 @@ const UNSEEN_IN_SPREAD: f64 = 4.0;
 
 objects! {
     /// The intervals of an op or a family, both ends included.
-    #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[derive(Deserialize)]
     pub struct Estimate {
         /// Of the number of calls.
         pub count_low: u64,

@@ -137,7 +137,7 @@ pub struct Refused {
 
 objects! {
     /// Whose I/O a report covers; without any filter, that of all processes.
-    #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[derive(Deserialize)]
     pub struct Filter {
         /// As numbered in the PID namespace in which the run was started.
         pub pids: Vec<u32>,
@@ -245,7 +245,7 @@ pub struct AttachPoint {
 
 objects! {
     /// Calls on kinds of files that are not measured.
-    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[derive(Copy, Deserialize)]
     pub struct Excluded {
         pub socket: u64,
         pub pipe: u64,
@@ -255,7 +255,7 @@ objects! {
     }
 
     /// Requests that are counted separately.
-    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[derive(Copy, Deserialize)]
     pub struct SetAside {
         /// Issued before the run began, completed in this span.
         pub at_start: u64,
@@ -327,7 +327,7 @@ pub enum Agreement {
 
 objects! {
     /// Something that is missing from the numbers because it could not be measured.
-    #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[derive(Deserialize)]
     pub struct NotMeasured {
         /// `fsync`, `direct reads`.
         pub what: String,

@@ -1,13 +1,13 @@
 //! What the disks served while the measured requests waited.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::model::object::objects;
 
 objects! {
     /// Sums over all disks. A moment is counted once for each disk on which one or more of the requests waited: from the
     /// start of their queue time to their completion.
-    #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[derive(Deserialize)]
     pub struct Neighbours {
         /// All such moments, in nanoseconds. The parts below are disjoint, and their sum is this.
         pub waited_ns: u64,
@@ -26,7 +26,7 @@ objects! {
     }
 
     /// A process or kernel thread whose requests were served meanwhile.
-    #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[derive(Deserialize)]
     pub struct Neighbour {
         /// `None`: all processes without a slot, and requests without a single owner (flushes).
         pub pid: Option<u32>,

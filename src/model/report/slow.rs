@@ -42,7 +42,7 @@ pub struct SlowCall {
 
 objects! {
     /// A file by its number.
-    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[derive(Copy, PartialOrd, Ord, Hash, Deserialize)]
     pub struct Inode {
         pub number: u64,
         /// The device of the file system, which is not always the one that `stat` returns (btrfs).
@@ -77,7 +77,7 @@ pub struct SlowReport {
 
 objects! {
     /// Slow calls that were counted, but not reported.
-    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[derive(Copy, Deserialize)]
     pub struct LeftOut {
         /// Calls beyond the maximum per second.
         pub limited: u64,

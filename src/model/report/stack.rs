@@ -79,7 +79,7 @@ pub struct OriginReport {
 
 objects! {
     /// Events that did not pair up. The rows still add up.
-    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[derive(Copy, Deserialize)]
     pub struct Unbalanced {
         /// Entries whose return was not seen.
         pub entries: u64,

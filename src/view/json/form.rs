@@ -5,7 +5,7 @@
 //!
 //! Names of layers, operations, hooks and the like are strings here: a file of another version may have more of them.
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 
 use crate::model::cost::Runs;
 use crate::model::object::{self, Named, objects};
@@ -17,7 +17,6 @@ use crate::model::report::{Excluded as ByKind, Filter, NotMeasured, SetAside};
 
 objects! {
     /// A run, or an interval of one.
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Report {
         pub schema_version: u32,
         pub version: String,
@@ -41,7 +40,6 @@ objects! {
     }
 
     /// Numbers of calls are estimates.
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Sampling {
         pub one_in: u64,
         /// Of the intervals, in percent.
@@ -49,7 +47,6 @@ objects! {
     }
 
     /// A line between reports: one of its fields is present.
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Line {
         pub schema_version: u32,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,7 +55,6 @@ objects! {
         pub slow_calls_not_told: Option<LeftOut>,
     }
 
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct SlowCall {
         pub end: String,
         pub pid: u32,
@@ -78,7 +74,6 @@ objects! {
         pub kernel_time_split: bool,
     }
 
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct SlowRow {
         pub row: String,
         pub kind: String,
@@ -86,7 +81,6 @@ objects! {
     }
 
     /// The cost of measuring. That of the probes is `None` if the kernel did not count it, for the given reason.
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Cost {
         pub process_ns: u64,
         pub probes_ns: Option<u64>,
@@ -96,13 +90,11 @@ objects! {
     }
 
     /// Shares are nanoseconds of CPU time per second.
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Budget {
         pub limit_ns_per_s: u64,
         pub detached: Vec<Detached>,
     }
 
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Detached {
         pub layer: String,
         pub after_ns: u64,
@@ -112,7 +104,6 @@ objects! {
         pub under_way: Option<u64>,
     }
 
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Probe {
         pub layer: Option<String>,
         pub hook: String,
@@ -122,7 +113,6 @@ objects! {
         pub skipped: Option<u64>,
     }
 
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Layer {
         pub layer: String,
         pub measured: bool,
@@ -142,7 +132,6 @@ objects! {
     }
 
     /// An `Option` is `None` if it was not measured.
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Op {
         pub op: String,
         pub measured: bool,
@@ -170,41 +159,36 @@ objects! {
     }
 
     /// A step of a histogram.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+    #[derive(Copy)]
     pub struct Bucket {
         pub ge_ns: u64,
         pub lt_ns: Option<u64>,
         pub count: u64,
     }
 
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Attach {
         pub function: String,
         pub hook: String,
     }
 
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Refused {
         pub function: String,
         pub hook: String,
         pub error: String,
     }
 
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Excluded {
         pub not_file: Option<u64>,
         /// Absent in reports of earlier versions.
         pub by_kind: Option<ByKind>,
     }
 
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct InFlight {
         pub start: Option<u64>,
         pub end: Option<u64>,
     }
 
     /// Why the kernel ran no program that would have seen the lost samples.
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct LossCause {
         pub reason: String,
         pub cause: String,
@@ -212,7 +196,6 @@ objects! {
         pub count: u64,
     }
 
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Diskstats {
         pub reads: u64,
         pub writes: u64,
@@ -222,7 +205,6 @@ objects! {
         pub detail: Option<String>,
     }
 
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Stack {
         /// `None` in reports of an early version, which always split it.
         pub kernel_time_split: Option<bool>,
@@ -234,7 +216,6 @@ objects! {
     }
 
     /// The slow calls of a report's span.
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct SlowCalls {
         pub threshold_ns: u64,
         pub told: u64,
@@ -242,7 +223,6 @@ objects! {
         pub no_room: u64,
     }
 
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Family {
         pub family: String,
         pub count: u64,
@@ -261,7 +241,6 @@ objects! {
         pub estimate: Option<Estimate>,
     }
 
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Row {
         pub row: String,
         pub kind: String,
@@ -269,14 +248,12 @@ objects! {
         pub calls: Option<u64>,
     }
 
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Class {
         pub class: String,
         pub count: u64,
         pub bytes: u64,
     }
 
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Origin {
         pub origin: String,
         pub direction: String,
@@ -286,14 +263,12 @@ objects! {
         pub device_ns: u64,
     }
 
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Groups {
         pub by: String,
         pub groups: Vec<Group>,
         pub others: Option<Others>,
     }
 
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Group {
         pub name: String,
         /// The owner of these calls or requests is not known.
@@ -310,7 +285,6 @@ objects! {
         pub numbers: Numbers,
     }
 
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Others {
         pub groups: u64,
         pub no_room: u64,
@@ -318,20 +292,17 @@ objects! {
     }
 
     /// Entries without calls are left out.
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct Numbers {
         pub layers: Vec<GroupLayer>,
         pub families: Vec<Family>,
         pub not_waited: Vec<Origin>,
     }
 
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct GroupLayer {
         pub layer: String,
         pub ops: Vec<GroupOp>,
     }
 
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct GroupOp {
         pub op: String,
         pub count: u64,
