@@ -43,129 +43,70 @@ const fn number(value: u64) -> Value<'static> {
 
 type Fields = &'static [(&'static str, Type)];
 
+macro_rules! fields {
+    ($($name:ident: $Type:ident),* $(,)?) => {
+        &[$((stringify!($name), Type::$Type)),*]
+    };
+}
+
 const PROCESS: (&str, Fields) = (
     "lttng_statedump_process_state",
-    &[
-        ("_tid", Type::I32),
-        ("_vtid", Type::I32),
-        ("_pid", Type::I32),
-        ("_vpid", Type::I32),
-        ("_ppid", Type::I32),
-        ("_vppid", Type::I32),
-        ("_name", Type::Text),
-        ("_type", Type::I32),
-        ("_mode", Type::I32),
-        ("_submode", Type::I32),
-        ("_status", Type::I32),
-        ("_ns_level", Type::I32),
+    fields![
+        _tid: I32, _vtid: I32, _pid: I32, _vpid: I32, _ppid: I32, _vppid: I32, _name: Text, _type: I32, _mode: I32,
+        _submode: I32, _status: I32, _ns_level: I32,
     ],
 );
 const DESCRIPTOR: (&str, Fields) = (
     "lttng_statedump_file_descriptor",
-    &[
-        ("_pid", Type::I32),
-        ("_fd", Type::I32),
-        ("_flags", Type::U32),
-        ("_fmode", Type::U32),
-        ("_filename", Type::Text),
-    ],
+    fields![_pid: I32, _fd: I32, _flags: U32, _fmode: U32, _filename: Text],
 );
-const DISK: (&str, Fields) = (
-    "lttng_statedump_block_device",
-    &[("_dev", Type::U32), ("_diskname", Type::Text)],
-);
+const DISK: (&str, Fields) = ("lttng_statedump_block_device", fields![_dev: U32, _diskname: Text]);
 const SWITCH: (&str, Fields) = (
     "sched_switch",
-    &[
-        ("_prev_comm", Type::Text),
-        ("_prev_tid", Type::I32),
-        ("_prev_prio", Type::I32),
-        ("_prev_state", Type::I64),
-        ("_next_comm", Type::Text),
-        ("_next_tid", Type::I32),
-        ("_next_prio", Type::I32),
+    fields![
+        _prev_comm: Text, _prev_tid: I32, _prev_prio: I32, _prev_state: I64, _next_comm: Text, _next_tid: I32,
+        _next_prio: I32,
     ],
 );
 const RQ_ISSUE: (&str, Fields) = (
     "block_rq_issue",
-    &[
-        ("_dev", Type::U32),
-        ("_sector", Type::U64),
-        ("_nr_sector", Type::U32),
-        ("_bytes", Type::U32),
-        ("_tid", Type::I32),
-        ("_rwbs", Type::U32),
-        ("_comm", Type::Text),
-    ],
+    fields![_dev: U32, _sector: U64, _nr_sector: U32, _bytes: U32, _tid: I32, _rwbs: U32, _comm: Text],
 );
 const RQ_COMPLETE: (&str, Fields) = (
     "block_rq_complete",
-    &[
-        ("_dev", Type::U32),
-        ("_sector", Type::U64),
-        ("_nr_sector", Type::U32),
-        ("_errors", Type::I32),
-        ("_rwbs", Type::U32),
-    ],
+    fields![_dev: U32, _sector: U64, _nr_sector: U32, _errors: I32, _rwbs: U32],
 );
-const MARK: (&str, Fields) = ("iosb_mark", &[("_text", Type::Text)]);
+const MARK: (&str, Fields) = ("iosb_mark", fields![_text: Text]);
 const REQUEST: (&str, Fields) = (
     "iosb_request_submit",
-    &[
-        ("_dev", Type::U32),
-        ("_sector", Type::U64),
-        ("_bytes", Type::U64),
-        ("_tid", Type::I32),
-        ("_op", Type::Text),
-        ("_origin", Type::Text),
-    ],
+    fields![_dev: U32, _sector: U64, _bytes: U64, _tid: I32, _op: Text, _origin: Text],
 );
 const ASYNC_BEGIN: (&str, Fields) = (
     "iosb_async_begin",
-    &[
-        ("_op", Type::Text),
-        ("_key", Type::U64),
-        ("_filename", Type::Text),
-        ("_offset", Type::I64),
-        ("_count", Type::I64),
-    ],
+    fields![_op: Text, _key: U64, _filename: Text, _offset: I64, _count: I64],
 );
-const ASYNC_END: (&str, Fields) = (
-    "iosb_async_end",
-    &[("_op", Type::Text), ("_key", Type::U64), ("_ret", Type::I64)],
-);
-const FAULT_BEGIN: (&str, Fields) = (
-    "iosb_fault_begin",
-    &[("_filename", Type::Text), ("_offset", Type::U64), ("_write", Type::U32)],
-);
-const FAULT_END: (&str, Fields) = ("iosb_fault_end", &[("_ret", Type::I64)]);
+const ASYNC_END: (&str, Fields) = ("iosb_async_end", fields![_op: Text, _key: U64, _ret: I64]);
+const FAULT_BEGIN: (&str, Fields) = ("iosb_fault_begin", fields![_filename: Text, _offset: U64, _write: U32]);
+const FAULT_END: (&str, Fields) = ("iosb_fault_end", fields![_ret: I64]);
 
 /// Arguments of a system call, by the names that LTTng's analyses look for.
 fn arguments(op: Op) -> Fields {
     match op {
-        Op::Open | Op::Creat => &[("_filename", Type::Text), ("_flags", Type::I32)],
-        Op::Openat | Op::Openat2 => &[("_dfd", Type::I32), ("_filename", Type::Text), ("_flags", Type::I32)],
-        Op::Read | Op::Write => &[("_fd", Type::U32), ("_count", Type::U64)],
-        Op::Pread64 | Op::Pwrite64 => &[("_fd", Type::U32), ("_count", Type::U64), ("_pos", Type::I64)],
-        Op::Readv | Op::Writev | Op::Preadv | Op::Pwritev | Op::Preadv2 | Op::Pwritev2 => &[
-            ("_fd", Type::U32),
-            ("_vlen", Type::U64),
-            ("_count", Type::U64),
-            ("_pos", Type::I64),
-        ],
-        Op::SyncFileRange => &[("_fd", Type::U32), ("_offset", Type::I64), ("_nbytes", Type::I64)],
-        Op::Splice => &[("_fd_in", Type::I32), ("_fd_out", Type::I32), ("_len", Type::U64)],
-        Op::Lseek => &[("_fd", Type::U32), ("_offset", Type::I64), ("_whence", Type::U32)],
-        Op::Dup => &[("_fildes", Type::U32)],
-        Op::Dup2 | Op::Dup3 => &[("_oldfd", Type::U32), ("_newfd", Type::U32)],
-        Op::Fcntl => &[("_fd", Type::U32), ("_cmd", Type::U32), ("_arg", Type::U64)],
-        Op::Sendfile64 => &[("_out_fd", Type::I32), ("_in_fd", Type::I32), ("_count", Type::U64)],
-        _ => &[
-            ("_fd", Type::I32),
-            ("_filename", Type::Text),
-            ("_offset", Type::I64),
-            ("_count", Type::I64),
-        ],
+        Op::Open | Op::Creat => fields![_filename: Text, _flags: I32],
+        Op::Openat | Op::Openat2 => fields![_dfd: I32, _filename: Text, _flags: I32],
+        Op::Read | Op::Write => fields![_fd: U32, _count: U64],
+        Op::Pread64 | Op::Pwrite64 => fields![_fd: U32, _count: U64, _pos: I64],
+        Op::Readv | Op::Writev | Op::Preadv | Op::Pwritev | Op::Preadv2 | Op::Pwritev2 => {
+            fields![_fd: U32, _vlen: U64, _count: U64, _pos: I64]
+        }
+        Op::SyncFileRange => fields![_fd: U32, _offset: I64, _nbytes: I64],
+        Op::Splice => fields![_fd_in: I32, _fd_out: I32, _len: U64],
+        Op::Lseek => fields![_fd: U32, _offset: I64, _whence: U32],
+        Op::Dup => fields![_fildes: U32],
+        Op::Dup2 | Op::Dup3 => fields![_oldfd: U32, _newfd: U32],
+        Op::Fcntl => fields![_fd: U32, _cmd: U32, _arg: U64],
+        Op::Sendfile64 => fields![_out_fd: I32, _in_fd: I32, _count: U64],
+        _ => fields![_fd: I32, _filename: Text, _offset: I64, _count: I64],
     }
 }
 
@@ -318,9 +259,7 @@ impl<'a> Ctf<'a> {
             return *ids;
         }
         let entry = self.events.define(&format!("syscall_entry_{op}"), arguments(op));
-        let exit = self
-            .events
-            .define(&format!("syscall_exit_{op}"), &[("_ret", Type::I64)]);
+        let exit = self.events.define(&format!("syscall_exit_{op}"), fields![_ret: I64]);
         self.calls.insert(op, [entry, exit]);
         [entry, exit]
     }
