@@ -18,7 +18,7 @@ use iostackbreakdown::model::histogram::Histogram;
 use iostackbreakdown::model::ids::{Hook, Layer, Op, Row};
 use iostackbreakdown::model::report::group::By;
 use iostackbreakdown::model::report::neighbour::{Neighbour, Neighbours};
-use iostackbreakdown::model::report::slow::{CallPath, Inode, LeftOut, PathKind, SlowCall, SlowRow};
+use iostackbreakdown::model::report::slow::{CallPath, Inode, LeftOut, SlowCall, SlowRow};
 use iostackbreakdown::model::report::stack::StackReport;
 use iostackbreakdown::model::report::{
     Agreement, AttachPoint, Budget, Cause, CauseKind, Cost, Diskstats, Excluded, Filter, LayerReport, Loss, LossReason,
@@ -365,15 +365,8 @@ fn slow_call() -> SlowCall {
         tid: 4712,
         comm: "postgres".into(),
         op: Op::Pread64,
-        path: Some(CallPath {
-            kind: PathKind::Whole,
-            text: "/var/lib/db".into(),
-        }),
-        inode: Some(Inode {
-            number: 17,
-            major: 259,
-            minor: 2,
-        }),
+        path: Some(CallPath::whole("/var/lib/db")),
+        inode: Some(Inode::on([259, 2], 17)),
         offset: Some(8192),
         size: Some(4096),
         bytes: Some(100),

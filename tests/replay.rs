@@ -10,8 +10,8 @@ use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use iostackbreakdown::model::ids::{Op, PathKind, ReadClass};
-use iostackbreakdown::model::record::{Call, GivenPath, OpenFile, Paths, Records};
+use iostackbreakdown::model::ids::{Op, ReadClass};
+use iostackbreakdown::model::record::{Call, GivenPath, OpenFile, Records};
 use iostackbreakdown::model::recording::{Meta, Names};
 use iostackbreakdown::model::report::slow::{CallPath, Inode};
 use iostackbreakdown::recording::{Limits, Recording, Writer};
@@ -70,10 +70,16 @@ impl Scene {
         (output.status.code(), out, err)
     }
 
+    /// What a replay that succeeds prints.
+    fn succeed(&self, words: &[&str]) -> (String, String) {
+        let (status, out, err) = self.replay(words);
+        assert_eq!(status, Some(0), "{words:?}: {err}");
+        (out, err)
+    }
+
     /// The result as JSON.
     fn result(&self, words: &[&str]) -> Value {
-        let (status, out, err) = self.replay(&[words, &["--json"]].concat());
-        assert_eq!(status, Some(0), "{err}");
+        let (out, _) = self.succeed(&[words, &["--json"]].concat());
         let line: Value = serde_json::from_str(&out).unwrap();
         line["replay"].clone()
     }
@@ -128,10 +134,6 @@ struct Made {
 impl Made {
     fn call(&mut self, op: Op, value: i64, path: Option<&str>) -> &mut Call {
         let begin_ns = 1_000_000 + self.records.calls.len() as u64 * 20_000;
-        let first = path.map(|text| GivenPath {
-            text: text.to_owned(),
-            base: 0,
-        });
         self.records.calls.push(Call {
             tid: 7,
             pid: 7,
@@ -139,23 +141,18 @@ impl Made {
             end_ns: Some(begin_ns + 1000),
             op,
             value,
-            paths: first.map(|first| {
-                Box::new(Paths {
-                    first: Some(first),
-                    second: None,
-                })
-            }),
             ..Call::default()
         });
-        self.records.calls.last_mut().unwrap()
+        let call = self.records.calls.last_mut().unwrap();
+        if let Some(path) = path {
+            call.paths.get_or_insert_default().first = Some(GivenPath::new(path, 0));
+        }
+        call
     }
 
     fn second(&mut self, path: &str) {
         let paths = self.records.calls.last_mut().unwrap().paths.as_mut().unwrap();
-        paths.second = Some(GivenPath {
-            text: path.to_owned(),
-            base: 0,
-        });
+        paths.second = Some(GivenPath::new(path, 0));
     }
 
     /// An open file that some call uses.
@@ -163,20 +160,13 @@ impl Made {
         self.records.files.push(OpenFile {
             number,
             at_ns: 1_000_000,
-            inode: Some(Inode {
-                number: u64::from(number) + 50,
-                major: 8,
-                minor: 1,
-            }),
+            inode: Some(Inode::on([8, 1], u64::from(number) + 50)),
             mode,
             links: 1,
             size,
             blocks,
             flags: 2,
-            path: Some(CallPath {
-                kind: PathKind::Whole,
-                text: path.to_owned(),
-            }),
+            path: Some(CallPath::whole(path)),
             ..OpenFile::default()
         });
     }
@@ -219,8 +209,7 @@ fn usual() -> Made {
 fn sizes_and_blocks_are_exact_and_a_second_run_restores_what_the_first_one_changed() {
     let scene = Scene::new("prepare");
     scene.write(usual().records);
-    let (status, _, err) = scene.replay(&["--prepare"]);
-    assert_eq!(status, Some(0), "{err}");
+    scene.succeed(&["--prepare"]);
     let before = scene.state("into");
     let of = |name: &str| {
         let (_, size, blocks, _) = &before[&scene.path("into").join(name)];
@@ -259,8 +248,7 @@ fn sizes_and_blocks_are_exact_and_a_second_run_restores_what_the_first_one_chang
     assert_eq!(shape(&after), shape(&before));
     // A file that is not the replay's stays, with the directories that it is in.
     fs::write(scene.path("into/srv/db/mine"), "mine").unwrap();
-    let (status, _, err) = scene.replay(&["--clean"]);
-    assert_eq!(status, Some(0), "{err}");
+    let (_, err) = scene.succeed(&["--clean"]);
     let left: Vec<PathBuf> = scene.state("into").into_keys().collect();
     let names = ["into", "into/srv", "into/srv/db", "into/srv/db/mine"];
     assert_eq!(left, names.map(|name| scene.path(name)));
@@ -281,8 +269,7 @@ fn the_room_of_what_is_there_now_is_taken_off_what_a_second_run_needs() {
     made.at(Op::Pwrite64, 2, 0, 2 << 20);
     scene.write(made.records);
     let needed = |words: &[&str]| {
-        let (status, _, err) = scene.replay(words);
-        assert_eq!(status, Some(0), "{err}");
+        let (_, err) = scene.succeed(words);
         let (_, needed) = err.split_once("needed: ").unwrap();
         needed.split(" (").next().unwrap().to_owned()
     };
@@ -306,8 +293,7 @@ fn directories_whose_permissions_a_replay_took_away_are_restored_and_removed() {
     scene.write(made.records);
     let mode = |name: &str| fs::metadata(scene.path(name)).unwrap().mode() & 0o7777;
     for _ in 0..2 {
-        let (status, _, err) = scene.replay(&["--prepare"]);
-        assert_eq!(status, Some(0), "{err}");
+        scene.succeed(&["--prepare"]);
         assert_eq!(mode("into/srv/found"), 0o755);
         assert!(!scene.path("into/srv/made").exists());
         let (status, _, err) = scene.replay(&["-s", "0", "--strict"]);
@@ -328,8 +314,7 @@ fn a_mapped_directory_that_no_path_is_below_is_named() {
     fs::create_dir(scene.path("other")).unwrap();
     chown(scene.path("other"), Some(NOBODY), Some(NOBODY)).unwrap();
     let unused = |old: &str| {
-        let (status, _, err) = scene.replay(&["--prepare", "--map", &format!("{old}=other")]);
-        assert_eq!(status, Some(0), "{err}");
+        let (_, err) = scene.succeed(&["--prepare", "--map", &format!("{old}=other")]);
         err.contains(&format!("no path of the recording is below '{old}'"))
     };
     assert_eq!(["/srv/db", "/srv/dbs"].map(unused), [false, true]);
@@ -472,8 +457,7 @@ fn nothing_beside_the_directory_changes_whatever_is_recorded() {
         &["-s", "0", "--order", "total"],
         &["--clean"],
     ] {
-        let (status, _, err) = scene.replay(words);
-        assert_eq!(status, Some(0), "{words:?}: {err}");
+        scene.succeed(words);
         assert_eq!(scene.state("canary"), before, "{words:?}");
     }
     assert_eq!(scene.state("into").len(), 1, "{:?}", scene.state("into").keys());
@@ -493,8 +477,7 @@ fn links_and_pipes_that_others_put_into_the_directory_lead_nowhere() {
         made.call(Op::Truncate, 0, Some("/srv/d/file")).extra = 1;
     }
     scene.write(made.records);
-    let (status, _, err) = scene.replay(&["--prepare"]);
-    assert_eq!(status, Some(0), "{err}");
+    scene.succeed(&["--prepare"]);
     let before = scene.state("canary");
     let stop = std::sync::atomic::AtomicBool::new(false);
     let folder = scene.path("into/srv/d");
@@ -578,8 +561,7 @@ fn the_page_cache_has_what_it_had_when_recording() {
     }
     scene.write(made.records);
     let cached = |cache: &str| {
-        let (status, _, err) = scene.replay(&["--prepare", "--cache", cache]);
-        assert_eq!(status, Some(0), "{err}");
+        scene.succeed(&["--prepare", "--cache", cache]);
         resident(&scene.path("into/a"))
     };
     assert_eq!(cached("as-recorded"), [3, 60]);
@@ -1180,8 +1162,7 @@ fn owners_change_as_recorded_and_are_set_back() {
         "x.iosb",
         &[own.to_str().unwrap(), "--exact", "changes_of_owners", "--ignored"],
     );
-    let (status, out, err) = scene.replay(&["-s", "0"]);
-    assert_eq!(status, Some(0), "{err}");
+    let (out, _) = scene.succeed(&["-s", "0"]);
     assert!(out.contains("(needs --owners)"), "{out}");
     let recorded = chroot::from_root(&scene.path("work"));
     let work = scene.path("into").join(recorded.strip_prefix("/").unwrap());
@@ -1299,8 +1280,7 @@ fn a_measured_replay_has_the_calls_of_the_recording_and_no_others() {
     let own = std::env::current_exe().unwrap();
     let command = [own.to_str().unwrap(), "--exact", "every_call", "--ignored"];
     record_layers(&scene, "x.iosb", "syscall,blk", &command);
-    let (status, out, err) = scene.replay(&["--measure", "--json"]);
-    assert_eq!(status, Some(0), "{err}");
+    let (out, _) = scene.succeed(&["--measure", "--json"]);
     let line: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(line["replay"]["done"], line["replay"]["planned"]);
     let measured = &line["measured"];
@@ -1330,8 +1310,7 @@ fn a_measured_replay_has_the_calls_of_the_recording_and_no_others() {
     for entry in fs::read_dir(scene.path("into")).unwrap() {
         assert_eq!(entry.unwrap().metadata().unwrap().uid(), NOBODY);
     }
-    let (status, out, err) = scene.replay(&["--measure", "--only", "write"]);
-    assert_eq!(status, Some(0), "{err}");
+    let (out, _) = scene.succeed(&["--measure", "--only", "write"]);
     for part in ["before  ", "after   ", "the replay\n", "syscall pwrite64 "] {
         assert!(out.contains(part), "{part}: {out}");
     }

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use iostackbreakdown::model::ids::{Op, PathKind};
-use iostackbreakdown::model::record::{Call, GivenPath, OpenFile, Paths, Records, Thread};
+use iostackbreakdown::model::ids::Op;
+use iostackbreakdown::model::record::{Call, GivenPath, OpenFile, Records, Thread};
 use iostackbreakdown::model::recording::{Meta, Names};
 use iostackbreakdown::model::report::slow::{CallPath, Inode};
 use iostackbreakdown::recording::{Limits, Recording, Unneeded, Writer};
@@ -100,31 +100,18 @@ fn open_file(records: &mut Records, number: u64, pid: u32, begin: u64, amount: A
     call(Op::Close, 0, None, random);
     let first = &mut records.calls[opened];
     first.extra = 2;
-    first.paths = Some(Box::new(Paths {
-        first: Some(GivenPath {
-            text: text.clone(),
-            base: 0,
-        }),
-        second: None,
-    }));
+    first.paths.get_or_insert_default().first = Some(GivenPath::new(text.clone(), 0));
     let at_ns = first.begin_ns + 100;
     records.files.push(OpenFile {
         number: number as u32,
         at_ns,
-        inode: Some(Inode {
-            number: path + 100,
-            major: 8,
-            minor: 1,
-        }),
+        inode: Some(Inode::on([8, 1], path + 100)),
         mode: 0o100_644,
         links: 1,
         size: 2 << 20,
         blocks: 4096,
         flags: 2,
-        path: Some(CallPath {
-            kind: PathKind::Whole,
-            text,
-        }),
+        path: Some(CallPath::whole(text)),
         ..OpenFile::default()
     });
 }

@@ -192,7 +192,6 @@ mod tests {
 
     use super::*;
     use crate::fuzz;
-    use crate::model::ids::PathKind;
     use crate::model::ids::{Family, Op, Origin, Row};
     use crate::model::report::slow::{CallPath, Inode};
     use crate::model::report::stack::{OriginReport, RowReport};
@@ -292,15 +291,8 @@ mod tests {
     #[test]
     fn files_that_have_a_path_one_after_the_other_are_one() {
         let file = |number: u64, text: &str| Who::File {
-            inode: Some(Inode {
-                number,
-                major: 8,
-                minor: 1,
-            }),
-            path: Some(CallPath {
-                kind: PathKind::Whole,
-                text: text.to_owned(),
-            }),
+            inode: Some(Inode::on([8, 1], number)),
+            path: Some(CallPath::whole(text)),
         };
         let one = |ns| vfs(vec![op(Op::Read, &[ns])]);
         let groups = [
@@ -321,11 +313,7 @@ mod tests {
 
     #[test]
     fn groups_are_called_as_people_know_them() {
-        let inode = Inode {
-            number: 12,
-            major: 259,
-            minor: 1,
-        };
+        let inode = Inode::on([259, 1], 12);
         let names = [
             Who::Process {
                 pid: 165,

@@ -7,7 +7,7 @@ use super::output::Output;
 use super::{Caller, Exporter, LeftOut, Moment, Names, Point, Record};
 use crate::model::clock::Clock;
 use crate::model::ids::{Layer, Op, Origin, ReadClass};
-use crate::model::record::{AsyncCall, Call, Fault, FileNumber, Lost, Request};
+use crate::model::record::{AsyncCall, Call, Fault, FileNumber, Lost, Request, errno_of};
 use crate::model::recording::Meta;
 use crate::printable::printable;
 use crate::view::errno::errno_name;
@@ -22,8 +22,6 @@ const WIDE: usize = 150;
 /// Without a terminal, nothing is cut.
 const OP: usize = 17;
 const PROCESS: usize = 24;
-/// Largest errno that a system call returns.
-const MAX_ERRNO: i64 = 4095;
 
 /// Turns records into lines.
 #[derive(Debug)]
@@ -349,10 +347,6 @@ fn maybe(number: Option<u64>, form: impl FnOnce(u64) -> String) -> String {
 /// `8 KiB`, and what is no multiple in bytes.
 fn bytes(n: u64) -> String {
     crate::view::text::number::exact_bytes(n)
-}
-
-fn errno_of(value: i64) -> Option<i32> {
-    (-MAX_ERRNO..0).contains(&value).then(|| -value as i32)
 }
 
 /// `postgres 4711`, `postgres 4711/4715`

@@ -265,11 +265,7 @@ mod tests {
 
     #[test]
     fn a_new_file_may_have_the_inode_number_of_a_deleted_one() {
-        let inode = Inode {
-            number: 7,
-            major: 8,
-            minor: 1,
-        };
+        let inode = Inode::on([8, 1], 7);
         let mut names = Names::default();
         for (number, path) in [(1, "/journal"), (2, "/big"), (3, "/linked")] {
             names.file(&OpenFile {
@@ -277,10 +273,7 @@ mod tests {
                 at_ns: u64::from(number) * 100,
                 inode: Some(inode),
                 generation: number.min(2),
-                path: Some(CallPath {
-                    kind: PathKind::Whole,
-                    text: path.to_owned(),
-                }),
+                path: Some(CallPath::whole(path)),
                 ..OpenFile::default()
             });
         }
@@ -298,10 +291,7 @@ mod tests {
             let path = format!("/srv/{at}");
             names.file(&OpenFile {
                 number: at + 1,
-                path: Some(CallPath {
-                    kind: PathKind::Whole,
-                    text: path,
-                }),
+                path: Some(CallPath::whole(path)),
                 ..OpenFile::default()
             });
             let comm = format!("{at}");
@@ -330,15 +320,8 @@ mod tests {
         };
         names.file(&file);
         assert_eq!(names.path_of(3), "file:[3]");
-        file.inode = Some(Inode {
-            number: 9,
-            major: 8,
-            minor: 1,
-        });
-        file.path = Some(CallPath {
-            kind: PathKind::Whole,
-            text: "/srv/a".to_owned(),
-        });
+        file.inode = Some(Inode::on([8, 1], 9));
+        file.path = Some(CallPath::whole("/srv/a"));
         file.size = 20;
         names.file(&file);
         assert_eq!(names.path_of(3), "/srv/a");

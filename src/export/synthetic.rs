@@ -1,7 +1,7 @@
 //! Records for tests: a database and tar, as a machine could have recorded them, with everything that is hard.
 
 use iostackbreakdown::model::abi::{ROW_DEVICE, ROW_FS, ROW_JOURNAL, ROW_QUEUE, ROW_SYSCALL, ROW_VFS, ROWS};
-use iostackbreakdown::model::ids::{Layer, Op, Origin, PathKind, ReadClass};
+use iostackbreakdown::model::ids::{Layer, Op, Origin, ReadClass};
 use iostackbreakdown::model::record::{
     AsyncCall, Call, Fault, Kind, Lost, Mark, OpenFile, Records, Request, Sleep, Thread,
 };
@@ -101,19 +101,12 @@ pub fn file(number: u32, path: &str, size: u64, found_at: Option<(u32, i32)>) ->
     OpenFile {
         number,
         at_ns: BEGAN_NS,
-        inode: Some(Inode {
-            number: 100 + u64::from(number),
-            major: 8,
-            minor: 1,
-        }),
+        inode: Some(Inode::on([8, 1], 100 + u64::from(number))),
         mode: 0o100_644,
         links: 1,
         size,
         file_system: "ext4".to_owned(),
-        path: Some(CallPath {
-            kind: PathKind::Whole,
-            text: path.to_owned(),
-        }),
+        path: Some(CallPath::whole(path)),
         found_at,
         ..OpenFile::default()
     }
@@ -135,11 +128,7 @@ fn request(op: Op, tid: u32, sector: u64, bytes: u64, times: [u64; 3]) -> Reques
         tid,
         pid: if tid == WORKER { POSTGRES } else { tid },
         origin: if tid == JOURNAL { Origin::Journal } else { Origin::Own },
-        inode: Some(Inode {
-            number: 101,
-            major: 8,
-            minor: 1,
-        }),
+        inode: Some(Inode::on([8, 1], 101)),
         cpu: 1,
         ..Request::default()
     }

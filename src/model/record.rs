@@ -121,6 +121,15 @@ impl Call {
     }
 }
 
+/// Largest errno that a system call returns.
+const MAX_ERRNO: i64 = 4095;
+
+/// The errno of a call that failed, by what it returned.
+#[must_use]
+pub fn errno_of(value: i64) -> Option<i32> {
+    (-MAX_ERRNO..0).contains(&value).then(|| -value as i32)
+}
+
 /// The paths that a call was given, as the program wrote them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Paths {
@@ -134,6 +143,14 @@ pub struct GivenPath {
     pub text: String,
     /// The folder that a relative path starts from: an open file; 0: the working directory of the process.
     pub base: FileNumber,
+}
+
+impl GivenPath {
+    #[must_use]
+    pub fn new(text: impl Into<String>, base: FileNumber) -> Self {
+        let text = text.into();
+        Self { text, base }
+    }
 }
 
 /// A request of a disk, or a bio of a disk without requests.

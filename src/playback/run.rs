@@ -452,8 +452,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::model::ids::{Op, PathKind};
-    use crate::model::record::{Call, GivenPath, OpenFile, Paths, Records};
+    use crate::model::ids::Op;
+    use crate::model::record::{Call, GivenPath, OpenFile, Records};
     use crate::model::recording::Meta;
     use crate::model::report::slow::CallPath;
     use crate::playback::prepare::{Cache, Preparing};
@@ -527,23 +527,14 @@ mod tests {
             call(9, Op::Pread64, Some(at * 512), 512);
         }
         records.calls[0].extra = 2;
-        records.calls[0].paths = Some(Box::new(Paths {
-            first: Some(GivenPath {
-                text: "/f".to_owned(),
-                base: 0,
-            }),
-            second: None,
-        }));
+        records.calls[0].paths.get_or_insert_default().first = Some(GivenPath::new("/f", 0));
         records.files.push(OpenFile {
             number: 5,
             at_ns: 1010,
             mode: 0o100_644,
             links: 1,
             size: 1 << 16,
-            path: Some(CallPath {
-                kind: PathKind::Whole,
-                text: "/f".to_owned(),
-            }),
+            path: Some(CallPath::whole("/f")),
             ..OpenFile::default()
         });
         records

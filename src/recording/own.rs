@@ -39,11 +39,7 @@ mod tests {
 
     #[test]
     fn only_requests_of_its_files_are_left_out_and_counted() {
-        let inode = |number, minor| Inode {
-            number,
-            major: 8,
-            minor,
-        };
+        let inode = |number, minor| Inode::on([8, minor], number);
         let request = |inode| Request {
             bytes: 4096,
             inode,

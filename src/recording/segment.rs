@@ -750,11 +750,10 @@ impl Contents {
     fn inode(&self) -> io::Result<Option<Inode>> {
         let Self::File(file) = self else { return Ok(None) };
         let found = file.metadata()?;
-        Ok(Some(Inode {
-            number: found.ino(),
-            major: libc::major(found.dev()),
-            minor: libc::minor(found.dev()),
-        }))
+        Ok(Some(Inode::on(
+            [libc::major(found.dev()), libc::minor(found.dev())],
+            found.ino(),
+        )))
     }
 }
 

@@ -655,10 +655,7 @@ const FILES: &[Column<OpenFile>] = &[
         Type::Text,
         |r| maybe_text(r.path.as_ref().map(|path| &*path.text)),
         |r, c| {
-            r.path = c.maybe(Cell::text)?.map(|text| CallPath {
-                kind: PathKind::Whole,
-                text: text.to_owned(),
-            });
+            r.path = c.maybe(Cell::text)?.map(CallPath::whole);
         }
     ),
     column!(

@@ -123,11 +123,7 @@ fn call(at: u64, file: u32, tid: u32) -> Call {
 
 /// A request, with every field used.
 pub fn request() -> Request {
-    let inode = Some(Inode {
-        number: 131,
-        major: 8,
-        minor: 1,
-    });
+    let inode = Some(Inode::on([8, 1], 131));
     Request {
         disk: [8, 0],
         partition: [8, 1],
@@ -155,11 +151,7 @@ pub fn request() -> Request {
 
 /// One definition of each kind.
 fn definitions() -> Records {
-    let inode = Some(Inode {
-        number: 131,
-        major: 8,
-        minor: 1,
-    });
+    let inode = Some(Inode::on([8, 1], 131));
     Records {
         files: vec![OpenFile {
             number: 7,
@@ -174,10 +166,7 @@ fn definitions() -> Records {
             position: 4,
             mount: 36,
             file_system: "ext4".to_owned(),
-            path: Some(CallPath {
-                kind: PathKind::Cut,
-                text: "/srv/db".to_owned(),
-            }),
+            path: Some(CallPath::new(PathKind::Cut, "/srv/db")),
             found_at: Some((4711, 12)),
         }],
         folders: vec![Folder {
@@ -205,12 +194,7 @@ fn definitions() -> Records {
 
 /// One record of each kind, with every field used.
 fn all_kinds() -> Records {
-    let path = |text: &str, base| {
-        Some(GivenPath {
-            text: text.to_owned(),
-            base,
-        })
-    };
+    let path = |text: &str, base| Some(GivenPath::new(text, base));
     let open = Call {
         paths: Some(Box::new(Paths {
             first: path("a/ü", 7),

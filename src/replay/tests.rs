@@ -11,7 +11,7 @@ use super::ranges::Ranges;
 use super::windows::Window;
 use super::{Impossible, MOST_THREADS, flags, plan};
 use crate::fuzz;
-use crate::model::ids::{Family, Op, PathKind, ReadClass};
+use crate::model::ids::{Family, Op, ReadClass};
 use crate::model::record::{AsyncCall, Call, Folder, GivenPath, Kind, Lost, OpenFile, Paths, Records};
 use crate::model::recording::{Meta, Mount};
 use crate::model::report::slow::{CallPath, Inode};
@@ -40,10 +40,7 @@ impl Made {
 
     fn on_path(&mut self, tid: u32, op: Op, value: i64, path: &str) -> &mut Call {
         let call = self.call(tid, op, value);
-        call.paths = Some(Box::new(Paths {
-            first: Some(given(path)),
-            second: None,
-        }));
+        call.paths.get_or_insert_default().first = Some(given(path));
         call
     }
 
@@ -59,10 +56,7 @@ impl Made {
     fn define(&mut self, path: &str, file: OpenFile) {
         self.records.files.push(OpenFile {
             at_ns: self.now_ns + 100,
-            path: Some(CallPath {
-                kind: PathKind::Whole,
-                text: path.to_owned(),
-            }),
+            path: Some(CallPath::whole(path)),
             ..file
         });
     }
@@ -162,21 +156,14 @@ impl std::ops::Deref for Whole {
 }
 
 fn given(path: &str) -> GivenPath {
-    GivenPath {
-        text: path.to_owned(),
-        base: 0,
-    }
+    GivenPath::new(path, 0)
 }
 
 /// A regular file of this size, which is allocated.
 fn file(number: u32, size: u64) -> OpenFile {
     OpenFile {
         number,
-        inode: Some(Inode {
-            number: u64::from(number) + 100,
-            major: 8,
-            minor: 1,
-        }),
+        inode: Some(Inode::on([8, 1], u64::from(number) + 100)),
         mode: 0o100_640,
         links: 1,
         size,
@@ -1196,10 +1183,7 @@ fn any_call() -> impl Strategy<Value = Call> {
         "/a/../../b",
         "/\0",
     ];
-    let path = (0..paths.len(), 0..4_u32).prop_map(move |(path, base)| GivenPath {
-        text: paths[path].to_owned(),
-        base,
-    });
+    let path = (0..paths.len(), 0..4_u32).prop_map(move |(path, base)| GivenPath::new(paths[path], base));
     let path = || proptest::option::of(path.clone());
     let ops = crate::model::ids::Layer::Syscall.ops();
     let value = prop_oneof![

@@ -53,15 +53,8 @@ pub fn split(report: &Report, parts: u64) -> Numbers {
 
 fn file(number: u64, path: Option<(PathKind, &str)>) -> Who {
     Who::File {
-        inode: Some(Inode {
-            number,
-            major: 259,
-            minor: 2,
-        }),
-        path: path.map(|(kind, text)| CallPath {
-            kind,
-            text: text.to_owned(),
-        }),
+        inode: Some(Inode::on([259, 2], number)),
+        path: path.map(|(kind, text)| CallPath::new(kind, text)),
     }
 }
 

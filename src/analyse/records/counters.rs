@@ -10,7 +10,7 @@ use super::lost::LostRecords;
 use super::names::Names;
 use super::quick::{Quick, QuickMap};
 use super::run::IN_RECORDS;
-use super::slow::{errno_of, slow_call};
+use super::slow::slow_call;
 use super::waited::{OUT_OF_ORDER, Undecided};
 use crate::catalog::syscall_of;
 use crate::model::abi::{
@@ -20,7 +20,7 @@ use crate::model::abi::{
 use crate::model::clock::Clock;
 use crate::model::histogram::{step_of, widest};
 use crate::model::ids::{By, Family, Layer, Op, Origin, ReadClass};
-use crate::model::record::{Call, Kind, Records, Request};
+use crate::model::record::{Call, Kind, Records, Request, errno_of};
 use crate::model::report::group::Who;
 use crate::model::report::records::Incomplete;
 use crate::model::report::slow::SlowCall;

@@ -539,11 +539,7 @@ mod tests {
     /// What disks served while a call on a file of this device waited, during which another disk serves for 50 ns.
     fn served_on([major, minor]: [u32; 2], names: Names) -> Served {
         let mut file = open_file(5, 1, "/mounted/a");
-        file.inode = Some(Inode {
-            major,
-            minor,
-            number: 1,
-        });
+        file.inode = Some(Inode::on([major, minor], 1));
         let records = Records {
             files: vec![file],
             requests: vec![of(8, 0, 50)],

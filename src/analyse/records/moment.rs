@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 
 use super::names::{FileKey, Names};
+use super::slow::{given_path, is_not_split};
 use super::usage::Usage;
-use crate::analyse::Measured;
 use crate::catalog::families;
 use crate::model::clock::Clock;
 use crate::model::ids::{By, Family, Layer, Op, Row};
-use crate::model::record::{Call, FileNumber, Records, Request};
+use crate::model::record::{Call, FileNumber, Records, Request, errno_of};
 use crate::model::report::group::Who;
 use crate::model::report::moment::{DiskUse, Moment, MomentGroup, OpenFileUse};
 use crate::model::report::records::{Limit, Limited};
-use crate::model::report::slow::{CallPath, PathKind, SlowCall, SlowRow};
+use crate::model::report::slow::{SlowCall, SlowRow};
 use crate::model::run_info::RunInfo;
 
 /// Groups of each kind, open files and slow calls that are kept.
@@ -37,10 +37,9 @@ impl Rules {
     /// `rows`: the names of a call's rows, by slot, also of those that were not measured.
     #[must_use]
     pub fn new(clock: Clock, run: &RunInfo, rows: &[String], slower_ns: u64, limits: &[Limit]) -> Self {
-        let measured = run.stack.as_ref().map(Measured::of);
         Self {
             clock,
-            not_split: measured.is_none_or(|measured| !measured.is_split()),
+            not_split: is_not_split(run),
             rows: rows.iter().map(|name| name.parse().ok()).collect(),
             slower_ns,
             limits: limits.to_vec(),
@@ -335,15 +334,7 @@ fn disk_name(names: &Names, numbers: [u32; 2]) -> String {
 
 /// A call as it is reported.
 fn slow_call(call: &Call, names: &Names, rules: &Rules) -> SlowCall {
-    let given = call.paths.as_ref().and_then(|paths| paths.first.as_ref());
-    let given = given.map(|path| CallPath {
-        kind: PathKind::Given,
-        text: path.text.clone(),
-    });
     let file = names.key(call.files[0]).map(|key| names.file(key));
-    let failed = i32::try_from(call.value)
-        .ok()
-        .filter(|value| (-4095..0).contains(value));
     let is_of_bytes = rules
         .families
         .get(&call.op)
@@ -368,12 +359,15 @@ fn slow_call(call: &Call, names: &Names, rules: &Rules) -> SlowCall {
         tid: call.tid,
         comm: names.process(call.pid).comm.unwrap_or_default(),
         op: call.op,
-        path: file.as_ref().and_then(|file| file.path.clone()).or(given),
+        path: file
+            .as_ref()
+            .and_then(|file| file.path.clone())
+            .or_else(|| given_path(call)),
         inode: file.and_then(|file| file.inode),
         offset: call.offset,
         size: call.size,
         bytes: u64::try_from(call.value).ok().filter(|_| is_of_bytes),
-        errno: failed.map(|value| -value),
+        errno: errno_of(call.value),
         total_ns: call.duration_ns().unwrap_or(0),
         rows,
         not_split: rules.not_split,

@@ -412,10 +412,7 @@ impl Names {
     pub fn path(&self, key: FileKey) -> Option<CallPath> {
         let path = self.paths.get(&key)?;
         Some(match path.kind {
-            PathKind::Inside => CallPath {
-                kind: PathKind::Cut,
-                text: format!("…{}", path.text),
-            },
+            PathKind::Inside => CallPath::new(PathKind::Cut, format!("…{}", path.text)),
             _ => CallPath::clone(path),
         })
     }
@@ -468,20 +465,12 @@ mod tests {
 
     use super::*;
     use crate::model::record::OpenFile;
-    use crate::model::report::slow::PathKind;
 
     fn open_file(number: FileNumber, inode: Option<u64>, path: &str) -> OpenFile {
         OpenFile {
             number,
-            inode: inode.map(|number| Inode {
-                number,
-                major: 8,
-                minor: 1,
-            }),
-            path: Some(CallPath {
-                kind: PathKind::Whole,
-                text: path.to_owned(),
-            }),
+            inode: inode.map(|number| Inode::on([8, 1], number)),
+            path: Some(CallPath::whole(path)),
             ..OpenFile::default()
         }
     }
@@ -492,11 +481,7 @@ mod tests {
         let mut names = Names::default();
         names.define_disk([254, 0], "vda".to_owned(), None);
         names.whole.insert([254, 1], [254, 0]);
-        let inode = |major: u32, number: u64| Inode {
-            number,
-            major,
-            minor: 3,
-        };
+        let inode = |major: u32, number: u64| Inode::on([major, 3], number);
         assert!(names.is_device(inode(0, 254 << 20)) && names.is_device(inode(0, 254 << 20 | 1)));
         let files = [
             inode(0, 254 << 20 | 2),
@@ -595,11 +580,7 @@ mod tests {
         });
         let keys = [1, 2, 3].map(|file| names.key(file).unwrap());
         let of_request = |at_ns: u64| Request {
-            inode: Some(Inode {
-                number: 7,
-                major: 8,
-                minor: 1,
-            }),
+            inode: Some(Inode::on([8, 1], 7)),
             ..request(Op::Read, at_ns + 4, 0, 512)
         };
         for (at_ns, key) in [(0, keys[0]), (199, keys[0]), (200, keys[1]), (300, keys[2])] {

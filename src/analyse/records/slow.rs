@@ -4,29 +4,15 @@ use super::names::Names;
 use crate::analyse::Measured;
 use crate::catalog::{Layer, SYSCALLS};
 use crate::model::clock::Clock;
-use crate::model::record::Call;
+use crate::model::record::{Call, errno_of};
 use crate::model::report::slow::{CallPath, PathKind, SlowCall, SlowRow};
 use crate::model::run_info::RunInfo;
-
-/// Largest errno that a system call returns.
-pub const MAX_ERRNO: i64 = 4095;
-
-/// The errno of a call that failed, by what it returned.
-#[must_use]
-pub fn errno_of(value: i64) -> Option<i32> {
-    (-MAX_ERRNO..0).contains(&value).then(|| -value as i32)
-}
 
 /// A call of this run as it is reported when it was slow; `None`: it has not ended.
 #[must_use]
 pub fn slow_call(call: &Call, run: &RunInfo, names: &Names, clock: Clock) -> Option<SlowCall> {
     let end_ns = call.end_ns?;
     let key = names.key(call.files[0]);
-    let given = call.paths.as_deref().and_then(|paths| paths.first.as_ref());
-    let given = given.map(|path| CallPath {
-        kind: PathKind::Given,
-        text: path.text.clone(),
-    });
     let measured = run.stack.as_ref().map(Measured::of);
     let rows = measured.iter().flat_map(|measured| {
         measured.rows().filter_map(|row| {
@@ -46,7 +32,7 @@ pub fn slow_call(call: &Call, run: &RunInfo, names: &Names, clock: Clock) -> Opt
             .thread_at(call.tid, end_ns)
             .map_or_else(String::new, |thread| thread.comm.to_string()),
         op: call.op,
-        path: key.and_then(|key| names.path(key)).or(given),
+        path: key.and_then(|key| names.path(key)).or_else(|| given_path(call)),
         inode: key.and_then(|key| names.file(key).inode),
         offset: call.offset,
         size: call.size,
@@ -54,8 +40,20 @@ pub fn slow_call(call: &Call, run: &RunInfo, names: &Names, clock: Clock) -> Opt
         errno,
         total_ns: end_ns.saturating_sub(call.begin_ns),
         rows: rows.filter(|row| row.ns > 0).collect(),
-        not_split: measured.is_none_or(|measured| !measured.is_split()),
+        not_split: is_not_split(run),
     })
+}
+
+/// The path that the call was given.
+pub fn given_path(call: &Call) -> Option<CallPath> {
+    let given = call.paths.as_ref()?.first.as_ref()?;
+    Some(CallPath::new(PathKind::Given, given.text.clone()))
+}
+
+/// Whether no layer below the system calls was measured.
+pub fn is_not_split(run: &RunInfo) -> bool {
+    let measured = run.stack.as_ref().map(Measured::of);
+    measured.is_none_or(|measured| !measured.is_split())
 }
 
 fn moves_bytes(call: &Call) -> bool {
@@ -68,7 +66,7 @@ mod tests {
     use super::super::synthetic;
     use super::*;
     use crate::model::ids::{Op, Row};
-    use crate::model::record::{GivenPath, Paths};
+    use crate::model::record::GivenPath;
     use crate::model::run_info::StackInfo;
 
     #[test]
@@ -94,9 +92,7 @@ mod tests {
         assert_eq!(rows, [(Row::Layer(Layer::Syscall), 3), (Row::Layer(Layer::Vfs), 7)]);
         call.value = -2;
         call.files = [0, 0];
-        let text = "gone".to_owned();
-        let first = Some(GivenPath { text, base: 0 });
-        call.paths = Some(Box::new(Paths { first, second: None }));
+        call.paths.get_or_insert_default().first = Some(GivenPath::new("gone", 0));
         let failed = slow(&call, &RunInfo::default()).unwrap();
         assert_eq!((failed.errno, failed.bytes, failed.rows.len()), (Some(2), None, 0));
         assert_eq!(failed.path.unwrap().kind, PathKind::Given);

@@ -2,7 +2,7 @@
 
 use crate::model::ids::{Op, Origin};
 use crate::model::record::{AsyncCall, Call, FileNumber, OpenFile, Records, Request, Thread};
-use crate::model::report::slow::{CallPath, Inode, PathKind};
+use crate::model::report::slow::{CallPath, Inode};
 
 /// A call on the open file 1 of the process 7, which takes 10 ns.
 pub fn call(op: Op, begin_ns: u64, offset: u64, size: u64) -> Call {
@@ -58,21 +58,14 @@ pub fn request(op: Op, issued_ns: u64, sector: u64, bytes: u64) -> Request {
 }
 
 pub fn inode(number: u64) -> Inode {
-    Inode {
-        number,
-        major: 8,
-        minor: 1,
-    }
+    Inode::on([8, 1], number)
 }
 
 pub fn open_file(number: FileNumber, inode_number: u64, path: &str) -> OpenFile {
     OpenFile {
         number,
         inode: Some(inode(inode_number)),
-        path: Some(CallPath {
-            kind: PathKind::Whole,
-            text: path.to_owned(),
-        }),
+        path: Some(CallPath::whole(path)),
         ..Default::default()
     }
 }

@@ -51,6 +51,14 @@ objects! {
     }
 }
 
+impl Inode {
+    /// On a device, by its major and minor number.
+    #[must_use]
+    pub const fn on([major, minor]: [u32; 2], number: u64) -> Self {
+        Self { number, major, minor }
+    }
+}
+
 /// A row of the whole stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlowRow {
@@ -64,6 +72,20 @@ pub struct SlowRow {
 pub struct CallPath {
     pub kind: PathKind,
     pub text: String,
+}
+
+impl CallPath {
+    #[must_use]
+    pub fn new(kind: PathKind, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { kind, text }
+    }
+
+    /// From the root of the mount namespace.
+    #[must_use]
+    pub fn whole(text: impl Into<String>) -> Self {
+        Self::new(PathKind::Whole, text)
+    }
 }
 
 /// The slow calls in the span of a report.

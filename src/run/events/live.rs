@@ -232,11 +232,7 @@ fn selected(target: &Target) -> Result<Selected, Cause> {
         let found = FileNumber::find(path);
         let found = found.map_err(|error| Cause::of(format_args!("cannot examine '{}'", path.display()), &error))?;
         let (major, minor) = numbers_of(found.device);
-        Ok(Inode {
-            number: found.inode,
-            major,
-            minor,
-        })
+        Ok(Inode::on([major, minor], found.inode))
     };
     let paths = &target.paths;
     Ok(Selected {

@@ -37,10 +37,7 @@ mod tests {
     fn line_of(comm: &str, path: &str) -> String {
         let call = SlowCall {
             comm: comm.to_owned(),
-            path: Some(CallPath {
-                kind: PathKind::Given,
-                text: path.to_owned(),
-            }),
+            path: Some(CallPath::new(PathKind::Given, path)),
             op: Op::Read,
             ..SlowCall::default()
         };

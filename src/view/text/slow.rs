@@ -260,10 +260,7 @@ mod tests {
             pid: 4711,
             tid: 4712,
             comm: "postgres".to_owned(),
-            path: Some(CallPath {
-                kind: PathKind::Whole,
-                text: "/var/lib/postgresql/17/main/base/16384/16385".to_owned(),
-            }),
+            path: Some(CallPath::whole("/var/lib/postgresql/17/main/base/16384/16385")),
             offset: Some(1_228_800),
             size: Some(8192),
             bytes: Some(8192),
@@ -357,10 +354,7 @@ mod tests {
             comm: "kworker/u64:12+".to_owned(),
             pid: 4_194_303,
             tid: 4_194_302,
-            path: Some(CallPath {
-                kind: PathKind::Whole,
-                text: "#".to_owned(),
-            }),
+            path: Some(CallPath::whole("#")),
             rows: vec![SlowRow {
                 row: Row::Others,
                 ns: 18_190_000,

@@ -7,7 +7,7 @@ use crate::model::report::records::{
     Limit, LimitReport, Limited, LimitsReport, Owner, ProcessName, RecordsReport, SeekPair, SeekRow, SeekSums, SeeksBy,
     SeeksReport, Served, ServedOther, SizeCount, StreamAccess, Waiter,
 };
-use crate::model::report::slow::{CallPath, Inode, PathKind};
+use crate::model::report::slow::{CallPath, Inode};
 
 fn process(pid: u32, comm: &str) -> ProcessName {
     ProcessName {
@@ -18,15 +18,8 @@ fn process(pid: u32, comm: &str) -> ProcessName {
 
 fn file(path: &str) -> FileName {
     FileName {
-        inode: Some(Inode {
-            number: 131,
-            major: 8,
-            minor: 1,
-        }),
-        path: Some(CallPath {
-            kind: PathKind::Whole,
-            text: path.to_owned(),
-        }),
+        inode: Some(Inode::on([8, 1], 131)),
+        path: Some(CallPath::whole(path)),
     }
 }
 

@@ -129,10 +129,9 @@ fn both_names_of_a_pair_are_seen() {
     let mut seeks = example::seeks();
     let long = |end: &str| {
         Owner::File(FileName {
-            path: Some(crate::model::report::slow::CallPath {
-                kind: crate::model::report::slow::PathKind::Whole,
-                text: format!("/srv/postgresql/17/main/base/16384/{end}"),
-            }),
+            path: Some(crate::model::report::slow::CallPath::whole(format!(
+                "/srv/postgresql/17/main/base/16384/{end}"
+            ))),
             ..FileName::default()
         })
     };
