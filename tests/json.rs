@@ -26,7 +26,7 @@ use iostackbreakdown::model::report::{
 };
 use iostackbreakdown::model::sample::Sample;
 use iostackbreakdown::view::json::{self, Form, form};
-use iostackbreakdown::view::text::{self, TextOptions, Unit};
+use iostackbreakdown::view::text::{self, TextOptions};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -490,8 +490,8 @@ fn a_report_is_as_written_here() {
             other: 0,
         },
         in_flight: Some(0),
-        absent: vec![reason("fsync", "vfs_fsync_range: refused by this kernel")],
-        not_measured: vec![reason("fsync", "vfs_fsync_range: refused by this kernel")],
+        absent: vec![NotMeasured::new("fsync", "vfs_fsync_range: refused by this kernel")],
+        not_measured: vec![NotMeasured::new("fsync", "vfs_fsync_range: refused by this kernel")],
         ..layer(
             Layer::Vfs,
             vec![OpReport {
@@ -786,13 +786,8 @@ fn text_and_json_agree() {
     for (name, report) in cases().into_iter().filter(|(_, report)| is_classic(report)) {
         let mut text = Vec::new();
         let options = TextOptions {
-            unit: Unit::Nanoseconds,
-            summary_only: false,
             verbose: true,
-            interval: None,
-            is_first: false,
-            width: None,
-            is_colored: false,
+            ..TextOptions::default()
         };
         text::print(&report, &options, &mut text).unwrap();
         let text = unfold(&String::from_utf8(text).unwrap());
@@ -902,10 +897,10 @@ fn trouble() -> Report {
                 loss(LossReason::EntryMissed, 9, true),
             ],
             in_flight: Some(3),
-            absent: vec![reason("fsync", "vfs_fsync_range: refused by this kernel")],
+            absent: vec![NotMeasured::new("fsync", "vfs_fsync_range: refused by this kernel")],
             not_measured: vec![
-                reason("fsync", "vfs_fsync_range: refused by this kernel"),
-                reason("direct reads", "generic_file_read_iter does not see them"),
+                NotMeasured::new("fsync", "vfs_fsync_range: refused by this kernel"),
+                NotMeasured::new("direct reads", "generic_file_read_iter does not see them"),
             ],
             warnings: vec![String::from("kretprobe at vfs can lose calls")],
             ..layer(Layer::Vfs, vec![writes])
@@ -931,10 +926,10 @@ fn refused(layer: Layer) -> LayerReport {
     let absent = layer
         .ops()
         .iter()
-        .map(|spec| reason(spec.op.name(), "refused by this kernel"));
+        .map(|spec| NotMeasured::new(spec.op.name(), "refused by this kernel"));
     LayerReport {
         absent: absent.collect(),
-        not_measured: vec![reason("everything", "both refused here")],
+        not_measured: vec![NotMeasured::new("everything", "both refused here")],
         ..LayerReport::new(layer)
     }
 }
@@ -1178,13 +1173,6 @@ fn loss(reason: LossReason, count: u64, up_to: bool) -> Loss {
         count,
         up_to,
         cause: None,
-    }
-}
-
-fn reason(what: &str, reason: &str) -> NotMeasured {
-    NotMeasured {
-        what: what.into(),
-        reason: reason.into(),
     }
 }
 

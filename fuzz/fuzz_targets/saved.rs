@@ -8,7 +8,7 @@ use iostackbreakdown::analyse;
 use iostackbreakdown::source::saved::Saved;
 use iostackbreakdown::source::{Item, Source, Until};
 use iostackbreakdown::view::json::Form;
-use iostackbreakdown::view::text::{TextOptions, Unit};
+use iostackbreakdown::view::text::TextOptions;
 use iostackbreakdown::view::{Folded, Json, Screen, Sheet, Text, View};
 use iostackbreakdown_fuzz::Bytes;
 use libfuzzer_sys::fuzz_target;
@@ -18,13 +18,9 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     let options = TextOptions {
-        unit: Unit::Nanoseconds,
-        summary_only: false,
         verbose: true,
-        interval: None,
         is_first: true,
-        is_colored: false,
-        width: None,
+        ..TextOptions::default()
     };
     let mut views: [Box<dyn View>; 3] = [
         Box::new(Text::new(options, false)),

@@ -19,17 +19,11 @@ fn of_layer(info: &LayerInfo, span: &Span<'_>) -> LayerReport {
     let mut report = LayerReport::new(layer);
     if let Some(why) = &info.refused {
         report.absent = span.run.ops_of(layer).filter_map(|(_, op)| op.absent.clone()).collect();
-        report.not_measured.push(NotMeasured {
-            what: "everything".to_owned(),
-            reason: why.clone(),
-        });
+        report.not_measured.push(NotMeasured::new("everything", why));
         return report;
     }
     if let Some(detached) = span.detached(layer) {
-        let not_measured = |what: &str| NotMeasured {
-            what: what.to_owned(),
-            reason: since(detached),
-        };
+        let not_measured = |what: &str| NotMeasured::new(what, since(detached));
         if span.is_gone(layer) {
             let ops = span.run.ops_of(layer);
             report.absent = ops.map(|(_, op)| not_measured(op.op.name())).collect();

@@ -147,10 +147,7 @@ fn not_measured(row: Row, measured: &Measured<'_>) -> Option<NotMeasured> {
         Row::Queue | Row::Device => "waits for requests are in the row of others' I/O",
         _ => "these waits are in other rows",
     };
-    Some(NotMeasured {
-        what: row.name().to_owned(),
-        reason: format!("{why}: {instead}"),
-    })
+    Some(NotMeasured::new(row.name(), format!("{why}: {instead}")))
 }
 
 fn family_report(family: Family, difference: &FamilyCounters, slots: &[Slot], measured: &Measured<'_>) -> FamilyReport {

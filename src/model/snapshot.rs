@@ -17,7 +17,7 @@ use super::steps::Steps;
 use crate::model::report::group::Who;
 
 /// All counters at one moment.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// By the programs' clock (`CLOCK_MONOTONIC`), in nanoseconds.
     pub at_ns: u64,
@@ -73,20 +73,7 @@ impl Snapshot {
     pub fn empty(at_ns: u64) -> Self {
         Self {
             at_ns,
-            wall: Timestamp::UNIX_EPOCH,
-            utc_offset: 0,
-            ops: Vec::new(),
-            probes: Vec::new(),
-            own_ns: 0,
-            not_followed: 0,
-            stack: None,
-            groups: None,
-            neighbours: None,
-            disks: None,
-            under_way: None,
-            detached: Vec::new(),
-            unread: None,
-            warnings: Vec::new(),
+            ..Self::default()
         }
     }
 }

@@ -768,21 +768,13 @@ impl Planning<'_> {
         let points = instead.map(|fallback| present(&mut fallback.points.iter()));
         let points = points.unwrap_or_default();
         let not_measured = match instead {
-            _ if is_absent => NotMeasured {
-                what: spec.op.to_string(),
-                reason: format!("there is no {} in this kernel", layer.name()),
-            },
-            Some(fallback) if !points.is_empty() => NotMeasured {
-                what: fallback.misses.to_owned(),
-                reason: format!(
-                    "{missing}: not in this kernel; they do not pass {}",
-                    names(fallback.points)
-                ),
-            },
-            _ => NotMeasured {
-                what: spec.op.to_string(),
-                reason: format!("{missing}: not in this kernel"),
-            },
+            _ if is_absent => NotMeasured::new(spec.op.name(), format!("there is no {layer} in this kernel")),
+            Some(fallback) if !points.is_empty() => {
+                let passed = names(fallback.points);
+                let reason = format!("{missing}: not in this kernel; they do not pass {passed}");
+                NotMeasured::new(fallback.misses, reason)
+            }
+            _ => NotMeasured::new(spec.op.name(), format!("{missing}: not in this kernel")),
         };
         (points, Some(not_measured))
     }
@@ -831,13 +823,9 @@ fn inlined(spec: &OpSpec, points: &[PlannedPoint]) -> Option<NotMeasured> {
         return None;
     }
     let left: Vec<&str> = of_all_programs().map(|planned| planned.point.function).collect();
-    Some(NotMeasured {
-        what: format!("most {} calls", spec.op),
-        reason: format!(
-            "{} is inlined into its callers in this kernel, and there is no other function",
-            left.join(", ")
-        ),
-    })
+    let left = left.join(", ");
+    let reason = format!("{left} is inlined into its callers in this kernel, and there is no other function");
+    Some(NotMeasured::new(format!("most {} calls", spec.op), reason))
 }
 
 impl Plan {

@@ -141,7 +141,7 @@ mod tests {
     use crate::model::run_info::{BlockEvent, BlockInfo, DisksInfo, LayerInfo, OpInfo, ProbeInfo, StackInfo};
     use crate::model::snapshot::{FamilyCounters, GroupsCounters, NeighbourCounters, OpCounters, StackCounters};
     use crate::view::json::Form;
-    use crate::view::text::{TextOptions, Unit};
+    use crate::view::text::TextOptions;
     use crate::view::{Folded, Json, Screen, Sheet, Text, View};
 
     fn run() -> RunInfo {
@@ -276,13 +276,9 @@ mod tests {
         fn damaged_counters_make_a_report_or_none(bytes in fuzz::bytes_like(&BYTES[..])) {
             let Ok(mut saved) = Saved::parse(&bytes) else { return Ok(()) };
             let text = TextOptions {
-                unit: Unit::Nanoseconds,
-                summary_only: false,
                 verbose: true,
-                interval: None,
                 is_first: true,
-                width: None,
-                is_colored: false,
+                ..TextOptions::default()
             };
             let mut views: [Box<dyn View>; 3] = [Box::new(Text::new(text, false)), Box::new(Json(Form::Full)), Box::new(Folded)];
             let mut before = None;

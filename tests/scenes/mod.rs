@@ -34,30 +34,15 @@ pub const NANOSECONDS: TextOptions = TextOptions {
 };
 pub const MICROSECONDS: TextOptions = TextOptions {
     unit: Unit::Microseconds,
-    summary_only: false,
-    verbose: false,
-    interval: None,
-    is_first: false,
-    width: None,
-    is_colored: false,
+    ..NANOSECONDS
 };
 pub const MILLISECONDS: TextOptions = TextOptions {
     unit: Unit::Milliseconds,
-    summary_only: false,
-    verbose: false,
-    interval: None,
-    is_first: false,
-    width: None,
-    is_colored: false,
+    ..NANOSECONDS
 };
 pub const SUMMARY: TextOptions = TextOptions {
-    unit: Unit::Nanoseconds,
     summary_only: true,
-    verbose: false,
-    interval: None,
-    is_first: false,
-    width: None,
-    is_colored: false,
+    ..NANOSECONDS
 };
 
 const VERBOSE: TextOptions = TextOptions {
@@ -312,8 +297,8 @@ fn trouble() -> Report {
         ],
         in_flight: Some(3),
         not_measured: vec![
-            reason("fsync", "vfs_fsync_range, do_fsync: refused by this kernel"),
-            reason(
+            NotMeasured::new("fsync", "vfs_fsync_range, do_fsync: refused by this kernel"),
+            NotMeasured::new(
                 "direct reads",
                 "ext4_file_read_iter: not in this kernel; they do not pass generic_file_read_iter",
             ),
@@ -354,7 +339,10 @@ fn empty_layers() -> Report {
             ..layer(Layer::Vfs, vec![submitted])
         },
         LayerReport {
-            not_measured: vec![reason("everything", "none of its functions exist in this kernel")],
+            not_measured: vec![NotMeasured::new(
+                "everything",
+                "none of its functions exist in this kernel",
+            )],
             ..layer(Layer::Ext4, vec![])
         },
     ])
@@ -771,9 +759,11 @@ fn detached() -> Report {
         of_all: percent(6),
         under_way: Some(0),
     };
-    let why = |what: &str, when: &str| NotMeasured {
-        what: what.into(),
-        reason: format!("detached {when} after the start, to stay within --budget"),
+    let why = |what, when: &str| {
+        NotMeasured::new(
+            what,
+            format!("detached {when} after the start, to stay within --budget"),
+        )
     };
     let vfs = LayerReport {
         not_measured: vec![why("later calls", "12.0 s")],
@@ -822,12 +812,5 @@ pub fn loss(reason: LossReason, count: u64, up_to: bool) -> Loss {
         count,
         up_to,
         cause: None,
-    }
-}
-
-fn reason(what: &str, reason: &str) -> NotMeasured {
-    NotMeasured {
-        what: String::from(what),
-        reason: String::from(reason),
     }
 }

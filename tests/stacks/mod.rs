@@ -182,10 +182,7 @@ pub fn bare() -> StackReport {
         Row::Queue | Row::Device => "the block layer is not measured: waits for requests are in the row of others' I/O",
         _ => "none of its functions could be probed: these waits are in other rows",
     };
-    let missing = |row: Row| NotMeasured {
-        what: row.to_string(),
-        reason: reason(row).to_owned(),
-    };
+    let missing = |row: Row| NotMeasured::new(row.name(), reason(row));
     stack.not_measured = hidden.map(missing).to_vec();
     stack
 }

@@ -15,7 +15,7 @@ use crate::model::record::{FileNumber, Records, Request};
 use crate::model::report::records::{Limit, LimitReport, Limited, Served, ServedOther, Waiter};
 
 /// Folds calls and requests.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Limits {
     limits: Vec<Watched>,
     families: HashMap<Op, Family>,
@@ -131,14 +131,7 @@ impl Limits {
         Self {
             limits: watched.collect(),
             families: families().collect(),
-            disks: HashMap::new(),
-            order: InOrder::default(),
-            now_ns: 0,
-            last_ns: 0,
-            waits: HashMap::new(),
-            next_request: 0,
-            at_device: HashMap::new(),
-            open: Vec::new(),
+            ..Self::default()
         }
     }
 

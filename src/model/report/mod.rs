@@ -169,7 +169,7 @@ impl Filter {
 }
 
 /// One layer of a report.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LayerReport {
     pub layer: Layer,
     /// Every measured op, in the order of the layer's table, including those without calls.
@@ -202,7 +202,7 @@ pub struct LayerReport {
 }
 
 /// One op of a layer.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct OpReport {
     pub op: Op,
     /// The points where it was timed.
@@ -336,6 +336,16 @@ objects! {
     }
 }
 
+impl NotMeasured {
+    #[must_use]
+    pub fn new(what: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            reason: reason.into(),
+        }
+    }
+}
+
 /// Samples lost for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
@@ -387,22 +397,7 @@ impl OpReport {
     /// An op without calls.
     #[must_use]
     pub fn new(op: Op) -> Self {
-        Self {
-            op,
-            attach: Vec::new(),
-            refused: Vec::new(),
-            losses: Vec::new(),
-            total_ns: 0,
-            bytes: None,
-            extremes: None,
-            errors: Vec::new(),
-            errors_unnamed: 0,
-            queued: 0,
-            queue_ns: None,
-            set_aside: SetAside::default(),
-            histogram: Histogram::default(),
-            unit_slots: Vec::new(),
-        }
+        Self { op, ..Self::default() }
     }
 
     /// The number of timed calls.
@@ -518,18 +513,7 @@ impl LayerReport {
     pub fn new(layer: Layer) -> Self {
         Self {
             layer,
-            ops: Vec::new(),
-            not_measured: Vec::new(),
-            absent: Vec::new(),
-            hooks: Vec::new(),
-            excluded: Excluded::default(),
-            losses: Vec::new(),
-            skips_unknown: false,
-            in_flight: None,
-            warnings: Vec::new(),
-            diskstats: None,
-            neighbours: None,
-            queue_from: None,
+            ..Self::default()
         }
     }
 

@@ -64,7 +64,7 @@ pub struct ClassReport {
 }
 
 /// Requests of one origin and direction that no call waited for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OriginReport {
     pub origin: Origin,
     /// Everything that is not a read.
@@ -123,10 +123,7 @@ impl OriginReport {
         Self {
             origin,
             is_write,
-            requests: 0,
-            bytes: 0,
-            queue_ns: 0,
-            device_ns: 0,
+            ..Self::default()
         }
     }
 }

@@ -237,13 +237,6 @@ mod tests {
     use crate::model::report::stack::Unbalanced;
     use crate::model::report::{Filter, Loss, LossReason, OpReport};
 
-    fn missing(what: &str, reason: &str) -> NotMeasured {
-        NotMeasured {
-            what: what.to_owned(),
-            reason: reason.to_owned(),
-        }
-    }
-
     fn layer(layer: Layer, hook: Hook) -> LayerReport {
         LayerReport {
             ops: vec![OpReport::new(Op::Read)],
@@ -254,7 +247,7 @@ mod tests {
 
     fn report() -> Report {
         let vfs = LayerReport {
-            not_measured: vec![missing("fsync", "refused")],
+            not_measured: vec![NotMeasured::new("fsync", "refused")],
             warnings: vec!["kprobe at vfs can lose calls".to_owned()],
             ..layer(Layer::Vfs, Hook::Kprobe)
         };
@@ -298,7 +291,11 @@ mod tests {
     #[test]
     fn rows_that_are_missing_for_one_reason_are_one_note() {
         let stack = StackReport {
-            not_measured: vec![missing("vfs", "x"), missing("ext4", "x"), missing("lock", "y")],
+            not_measured: vec![
+                NotMeasured::new("vfs", "x"),
+                NotMeasured::new("ext4", "x"),
+                NotMeasured::new("lock", "y"),
+            ],
             ..StackReport::default()
         };
         let report = Report {
@@ -318,14 +315,14 @@ mod tests {
     #[test]
     fn a_cause_that_the_banner_names_is_not_repeated() {
         let vfs = LayerReport {
-            not_measured: vec![missing("everything", "refused")],
+            not_measured: vec![NotMeasured::new("everything", "refused")],
             ..LayerReport::new(Layer::Vfs)
         };
         let stack = StackReport {
             not_measured: vec![
-                missing("vfs", "refused: the time is in the row kernel"),
-                missing("lock", "refused by another"),
-                missing("queue", "refused"),
+                NotMeasured::new("vfs", "refused: the time is in the row kernel"),
+                NotMeasured::new("lock", "refused by another"),
+                NotMeasured::new("queue", "refused"),
             ],
             ..StackReport::default()
         };
@@ -355,7 +352,9 @@ mod tests {
 
         let change = || {
             let mut report = report();
-            report.layers[0].not_measured.push(missing("everything", "detached"));
+            report.layers[0]
+                .not_measured
+                .push(NotMeasured::new("everything", "detached"));
             report.warnings.push("3 child processes were not followed".to_owned());
             report
         };
