@@ -864,21 +864,18 @@ fn the_time_of_day_is_that_of_the_zone() {
 /// A terminal sends Ctrl-C to all of its processes.
 #[test]
 fn a_check_that_is_interrupted_leaves_nothing() {
-    let folder = std::env::temp_dir().join(format!("iosb-cli-check-{}", std::process::id()));
-    fs::create_dir(&folder).unwrap();
+    let folder = Folder::new("cli-check");
     let is_empty = || fs::read_dir(&folder).unwrap().next().is_none();
     let mut check = tool(&["--check", "-T", "syscall"]);
-    check.env("TMPDIR", &folder).process_group(0);
+    check.env("TMPDIR", &*folder).process_group(0);
     check.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = check.spawn().unwrap();
     let begun = wait_for("the directory", LIMIT, || !is_empty());
     let group = nix::unistd::Pid::from_raw(-child.id().cast_signed());
     nix::sys::signal::kill(group, Signal::SIGINT).unwrap();
     child.wait().unwrap();
-    let gone = wait_for("the directory to be taken away", LIMIT, is_empty);
-    fs::remove_dir_all(&folder).unwrap();
     begun.unwrap();
-    gone.unwrap();
+    wait_for("the directory to be taken away", LIMIT, is_empty).unwrap();
 }
 
 /// The JSON reports of a run that prints one or more.

@@ -4,6 +4,7 @@
 
 #[path = "exports/analyses.rs"]
 mod analyses;
+mod folder;
 mod left_out;
 #[path = "exports/outside.rs"]
 mod outside;
@@ -14,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use folder::Folder;
 use iostackbreakdown::model::record::{Kind, Lost, Records, Request, Sleep};
 use iostackbreakdown::recording::Recording;
 use left_out::left_out;
@@ -49,7 +51,7 @@ fn sums(requests: &[Request]) -> Vec<Value> {
 
 /// A recording, its report, and its records.
 struct Recorded {
-    folder: PathBuf,
+    folder: Folder,
     /// Calls by their names, and requests.
     calls: BTreeMap<String, Value>,
     requests: Vec<Value>,
@@ -60,9 +62,7 @@ struct Recorded {
 
 impl Recorded {
     fn new() -> Self {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("native-exports");
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("native-exports");
         // The whole stack counts most system calls by their families only: its report by system call is made of records.
         let mut layers: &[&str] = &[];
         if let Some(other) = std::env::var_os("IOSB_RECORDING") {
@@ -177,23 +177,13 @@ fn exports_of_a_recording_have_the_numbers_of_its_report() {
 /// Where a buffer is too small: `report --lost`, babeltrace2 and LTTng's analyses have the same intervals and numbers.
 #[test]
 fn what_was_lost_is_lost_in_the_tools_that_read_exports() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("native-exports-lost");
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
+    let folder = Folder::new("native-exports-lost");
     if let Some(other) = std::env::var_os("IOSB_LOST") {
         std::os::unix::fs::symlink(other, folder.join("x.iosb")).unwrap();
     } else {
-        let recording = [
-            "record",
-            "-q",
-            "-T",
-            "syscall,blk",
-            "--buffer",
-            "64k",
-            "-o",
-            "x.iosb",
-            "--",
-        ];
+        let recording: Vec<&str> = "record -q -T syscall,blk --buffer 64k -o x.iosb --"
+            .split(' ')
+            .collect();
         let workload = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exports/overload");
         run(
             &folder,
@@ -461,18 +451,9 @@ fn distances(requests: &[&Request]) -> Vec<(i64, String)> {
 fn fio_job(recorded: &Recorded) {
     let folder = recorded.export("fio");
     run(&folder, &["sh", "prepare.sh"]);
-    let strace = [
-        "strace",
-        "-f",
-        "-y",
-        "-qq",
-        "-s",
-        "0",
-        "-e",
-        "trace=pread64,pwrite64",
-        "-o",
-        "calls",
-    ];
+    let strace: Vec<&str> = "strace -f -y -qq -s 0 -e trace=pread64,pwrite64 -o calls"
+        .split(' ')
+        .collect();
     let fio = ["fio", "--output-format=json", "--replay_no_stall=1", "thread.fio"];
     let (out, _) = run(&folder, &[&strace[..], &fio].concat());
     // Requests of io_uring and AIO are recorded where vfs is measured.

@@ -1,6 +1,7 @@
 //! Recordings in the engines of others: examples/fleet-queries computes the numbers of `report` from their files, with
 //! polars, DuckDB and ClickHouse. Run it as root; `tests/run` installs the packages of tests/exports/requirements.txt.
 
+mod folder;
 #[path = "exports/outside.rs"]
 #[allow(dead_code, reason = "shared with the tests of exports")]
 mod outside;
@@ -10,6 +11,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use folder::Folder;
 use iostackbreakdown::view::errno::errno_name;
 use serde_json::{Value, json};
 
@@ -63,17 +65,10 @@ fn list(value: &Value) -> Vec<Value> {
 /// The ten tables of a recording, as `report` has them.
 fn expected(folder: &Path, name: &str) -> Vec<(&'static str, Rows)> {
     let report = json_of(folder, &["report", name, "--json"]);
-    let questions = [
-        "--access",
-        "--seeks",
-        "--by",
-        "disk",
-        "--limit",
-        "device=200us",
-        "--top",
-        "1000",
-    ];
-    let answers = json_of(folder, &[&["report", name, "--json"][..], &questions].concat());
+    let questions: Vec<&str> = "--access --seeks --by disk --limit device=200us --top 1000"
+        .split(' ')
+        .collect();
+    let answers = json_of(folder, &[&["report", name, "--json"], &questions[..]].concat());
     // One of the whole stack has rows, and its records have the operations of single layers.
     let layers = match report["stack"].is_object() {
         true => json_of(folder, &["report", name, "-T", "syscall,blk", "--json"]),
@@ -245,8 +240,7 @@ impl Case {
 
 #[test]
 fn engines_compute_the_numbers_of_the_report() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("queries");
-    let _ = fs::remove_dir_all(&folder);
+    let folder = Folder::new("queries");
     let (fleet, alone) = (folder.join("fleet"), folder.join("alone"));
     fs::create_dir_all(&fleet).unwrap();
     fs::create_dir_all(&alone).unwrap();
@@ -277,9 +271,7 @@ fn engines_compute_the_numbers_of_the_report() {
 #[ignore = "needs a recording in $IOSB_RECORDING"]
 fn engines_compute_the_numbers_of_another_recording() {
     let recording = std::env::var("IOSB_RECORDING").expect("IOSB_RECORDING is a recording of the whole stack");
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("queries-of-another");
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
+    let folder = Folder::new("queries-of-another");
     let name = "another.iosb";
     std::os::unix::fs::symlink(recording, folder.join(name)).unwrap();
     let case = Case {

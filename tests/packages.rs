@@ -4,6 +4,7 @@
 #[allow(dead_code, reason = "shared with the guests, who need more of it")]
 #[path = "vm/host/apt.rs"]
 mod apt;
+mod folder;
 #[allow(dead_code, reason = "shared with the guests, who need more of it")]
 #[path = "vm/host/packages.rs"]
 mod packages;
@@ -19,6 +20,7 @@ use iostackbreakdown::serve::{Address, PORT};
 use serde_json::Value;
 
 use apt::{Apt, Mirror, named_in, trusted};
+use folder::Folder;
 
 fn mirrors(file: &str, text: &str) -> Vec<String> {
     let mirrors = named_in(&[(file.into(), text.into())]);
@@ -84,7 +86,7 @@ fn debians_own_keys_are_added_to_files_only() {
 /// A mirror on this disk whose lists are not signed.
 #[test]
 fn unsigned_packages_are_refused() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("mirror-{}", std::process::id()));
+    let folder = Folder::new("mirror");
     let mirror = folder.join("debian");
     let list = mirror.join("dists/trixie/main/binary-amd64");
     fs::create_dir_all(&list).unwrap();
@@ -93,9 +95,7 @@ fn unsigned_packages_are_refused() {
     fs::write(mirror.join("dists/trixie/Release"), release).unwrap();
     let uri = format!("file:{}", mirror.display());
     let apt = Apt::new(&Mirror::new(&uri, ""), "trixie", "amd64", &folder.join("apt")).unwrap();
-    let answer = apt.list();
-    fs::remove_dir_all(&folder).unwrap();
-    let error = answer.unwrap_err();
+    let error = apt.list().unwrap_err();
     assert!(
         error.contains("is not signed") && error.ends_with("debian-archive-keyring"),
         "{error}"
@@ -190,8 +190,7 @@ fn command_lines_for_many_machines_are_understood() {
 fn the_service_is_hardened() {
     /// In tenths.
     const SCORE: &str = "--threshold=18";
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("units-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
+    let folder = Folder::new("units");
     let analyze = |arguments: &[&str]| {
         let analyze = Command::new("systemd-analyze")
             .args(arguments)
@@ -214,7 +213,6 @@ fn the_service_is_hardened() {
     let about_it: Vec<&str> = said.lines().filter(|line| line.contains("iostackbreakdown")).collect();
     assert!(is_valid && about_it.is_empty(), "{said}");
     let (is_hardened, said) = analyze(&["security", "--offline=true", "--no-pager", SCORE, units[0]]);
-    fs::remove_dir_all(&folder).unwrap();
     assert!(is_hardened, "{said}");
     // A comment names what is not set.
     for missing in ["ProtectKernelTunables", "ProcSubset", "PrivateNetwork", "PrivateUsers"] {

@@ -657,6 +657,12 @@ impl Workload {
         self.process.signal(GO)
     }
 
+    /// Lets it work, and waits for its end.
+    pub fn work(self) -> Result<(), String> {
+        self.go()?;
+        self.finish()
+    }
+
     /// Waits for its end, which is a success if every call returned what its table says.
     pub fn finish(self) -> Result<(), String> {
         self.output().map(drop)

@@ -345,8 +345,7 @@ fn abandoned(guest: &Guest) -> Result<(), String> {
     fs::write("/proc/sys/vm/drop_caches", "1").map_err(|e| format!("drop_caches: {e}"))?;
     workload.go()?;
     wait_for("the disk to be asked", MINUTE, || in_flight(DISK) > 0)?;
-    workload.go()?;
-    workload.finish()?;
+    workload.work()?;
     // Requests keep their file, and so the file system, in use; they end after their process.
     wait_for("the requests to be gone", MINUTE, || umount(SlowDisk::FOLDER).is_ok())?;
     tool.interrupt()?;

@@ -303,8 +303,7 @@ fn asked(disk: &str, sets: &[&str], knows_fua: bool) -> Result<(), String> {
         };
         let before = DiskStats::of(disk)?;
         let workload = Workload::start(&spec)?;
-        workload.go()?;
-        workload.finish().map_err(|e| format!("{set} on {disk}: {e}"))?;
+        workload.work().map_err(|e| format!("{set} on {disk}: {e}"))?;
         let stats = DiskStats::of(disk)?.since(&before);
         let truth = spec.truth();
         let [read, write, zeroes, discard, flush] =
@@ -769,8 +768,7 @@ fn whole_stack(guest: &Guest) -> Result<(), String> {
     let workload = Workload::start(&READS)?;
     let pid = workload.pid.to_string();
     let tool = Tool::start(guest, &["-T", "syscall,vfs,ext4,blk", "-p", &pid])?;
-    workload.go()?;
-    workload.finish()?;
+    workload.work()?;
     let ended = tool.finish()?;
     let exactly = ended.report()?.is_exactly(&READS.truth());
     exactly.map_err(|e| format!("{e}\n{}", ended.text))
@@ -790,8 +788,7 @@ fn of_process(guest: &Guest) -> Result<(), String> {
     let workload = Workload::start(&SPEC)?;
     let pid = workload.pid.to_string();
     let tool = Tool::start(guest, &["-T", BLK, "-d", NULL, "-p", &pid])?;
-    workload.go()?;
-    workload.finish()?;
+    workload.work()?;
     let ended = tool.finish()?;
     let report = ended.report()?;
     report

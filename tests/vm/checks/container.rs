@@ -75,8 +75,7 @@ fn outside(guest: &Guest) -> Result<(), String> {
     // The disk is found without /dev.
     let arguments = ["-T", &layers, "-d", "nvme0n1p1", "-p", &workload.pid.to_string()];
     let tool = Tool::start_by(command, &arguments)?;
-    workload.go()?;
-    workload.finish()?;
+    workload.work()?;
     tool.finish()?.report()?.is_exactly(&SPEC.truth())
 }
 
@@ -85,8 +84,7 @@ fn bare(guest: &Guest) -> Result<(), String> {
     let workload = Workload::start(&SPEC)?;
     let command = container(guest, &[])?;
     let tool = Tool::start_by(command, &["-T", EXT4, "-p", &workload.pid.to_string()])?;
-    workload.go()?;
-    workload.finish()?;
+    workload.work()?;
     let report = tool.written()?;
     let said: String = report.split_whitespace().collect::<Vec<_>>().join(" ");
     if said.contains("cannot tell whether this kernel is preemptible") && said.contains("can lose calls") {

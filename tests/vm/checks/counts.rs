@@ -122,8 +122,7 @@ fn process(guest: &Guest, hook: &Hook) -> Result<(), String> {
     let unused = unused(hook);
     arguments.extend(unused.iter().flat_map(|function| ["--without", function.as_str()]));
     let tool = Tool::start(guest, &arguments)?;
-    workload.go()?;
-    workload.finish()?;
+    workload.work()?;
     let ended = tool.finish()?;
     let report = ended.report()?;
     hooked(guest, report, hook)?;
@@ -151,8 +150,7 @@ fn cookies(guest: &Guest) -> Result<(), String> {
         let workload = Workload::start(&spec)?;
         let pid = workload.pid.to_string();
         let tool = Tool::start(guest, &["-T", VFS, "--probe", FSESSION.probe, "-p", &pid])?;
-        workload.go()?;
-        workload.finish()?;
+        workload.work()?;
         let ended = tool.finish()?;
         let report = ended.report()?;
         hooked(guest, report, &FSESSION)?;
@@ -211,8 +209,7 @@ fn others(guest: &Guest) -> Result<(), String> {
     let workload = Workload::start(&OTHERS)?;
     let pid = workload.pid.to_string();
     let tool = Tool::start(guest, &["-T", "syscall,ext4", "-p", &pid])?;
-    workload.go()?;
-    workload.finish()?;
+    workload.work()?;
     let ended = tool.finish()?;
     ended.report()?.is_exactly(&OTHERS.truth())
 }

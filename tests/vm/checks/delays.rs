@@ -231,8 +231,7 @@ fn throttled(guest: &Guest) -> Result<(), String> {
         let workload = Workload::launch(&workload)?;
         let tool = Tool::start(guest, &["-T", BLK, "-d", &disk.name, "-Q"])?;
         let start = Instant::now();
-        workload.go()?;
-        workload.finish()?;
+        workload.work()?;
         let took = start.elapsed();
         tool.interrupt()?;
         let ended = tool.finish()?;

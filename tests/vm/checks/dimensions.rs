@@ -5,7 +5,7 @@ use super::filters;
 use super::hard::Mounted;
 use super::report::Tool;
 use crate::disks::NullDisks;
-use crate::guest::{Check, Guest, run};
+use crate::guest::{Check, Guest, as_booted as check, run};
 use crate::scene::BLOCK;
 use crate::schema;
 use crate::workload::{BLK, EXT4, SYSCALL, Spec, VFS, Workload, prepare};
@@ -38,10 +38,6 @@ pub const CHECKS: &[Check] = &[
     check("dimensions: two control groups of version 1", cgroups_of_version_1).when(has_version_1),
     check("dimensions: control groups of both versions", cgroups_of_both_versions).when(has_version_1),
 ];
-
-const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
-    Check::new(name, run).when(Guest::as_booted)
-}
 
 /// Where programs can preempt each other on a CPU's counters, and starts are in a table.
 fn is_preempted_with_others(guest: &Guest) -> bool {
@@ -125,8 +121,7 @@ fn by_process(guest: &Guest, how: &[&str]) -> Result<(), String> {
     arguments.extend(how);
     let tool = Tool::start(guest, &arguments)?;
     for workload in workloads {
-        workload.go()?;
-        workload.finish()?;
+        workload.work()?;
     }
     let report = only(tool)?;
     if groups(&report).len() != specs.len() || !report["groups"]["others"].is_null() {
@@ -162,8 +157,7 @@ fn files(guest: &Guest) -> Result<(), String> {
     let layers = [SYSCALL, VFS, EXT4].join(",");
     let arguments = ["--json", "-T", &layers, "--by", "file", "--top", "5", "-p", &pid];
     let tool = Tool::start(guest, &arguments)?;
-    workload.go()?;
-    workload.finish()?;
+    workload.work()?;
     let report = only(tool)?;
     let others = &report["groups"]["others"];
     if groups(&report).len() != TOP || schema::number(&others["no_room"]) != 0 {
@@ -184,8 +178,7 @@ fn files(guest: &Guest) -> Result<(), String> {
         guest,
         &["--json", "-T", &layers, "--by", "file", "--top", "99", "-p", &pid],
     )?;
-    workload.go()?;
-    workload.finish()?;
+    workload.work()?;
     let report = only(tool)?;
     for number in 1..=FILES {
         // By the name used to open them, whatever happened to it.
@@ -216,12 +209,7 @@ fn requests(guest: &Guest) -> Result<(), String> {
         let scenes = names.iter().zip(COUNTS);
         scenes.map(|(name, count)| scene("direct", name, count)).collect()
     };
-    let finish = |workloads: Vec<Workload>| {
-        workloads.into_iter().try_for_each(|workload| {
-            workload.go()?;
-            workload.finish()
-        })
-    };
+    let finish = |workloads: Vec<Workload>| workloads.into_iter().try_for_each(|workload| workload.work());
     for by in ["process", "disk"] {
         let workloads = start()?;
         let pids: Vec<u32> = workloads.iter().map(|workload| workload.pid).collect();
@@ -251,8 +239,7 @@ fn requests(guest: &Guest) -> Result<(), String> {
     nix::unistd::sync();
     let workload = scene("later", &file, 8)?;
     let tool = Tool::start(guest, &["--json", "-T", BLK, "--by", "file", "--top", "99"])?;
-    workload.go()?;
-    workload.finish()?;
+    workload.work()?;
     let report = report_of(tool)?;
     let group = groups(&report).iter().find(|group| group["name"] == file.as_str());
     let ops = group.map(|group| schema::array(&group["numbers"]["layers"]));
@@ -288,8 +275,7 @@ fn whole_stack(guest: &Guest) -> Result<(), String> {
         let all: Vec<String> = pids.iter().map(u32::to_string).collect();
         let tool = Tool::start(guest, &["--json", "--by", by, "-p", &all.join(",")])?;
         for workload in workloads {
-            workload.go()?;
-            workload.finish()?;
+            workload.work()?;
         }
         let report = only(tool)?;
         for ((name, pid), count) in names.iter().zip(pids).zip(COUNTS) {
@@ -410,8 +396,7 @@ fn no_room(guest: &Guest) -> Result<(), String> {
             arguments.extend(["-T", SYSCALL]);
         }
         let tool = Tool::start(guest, &arguments)?;
-        workload.go()?;
-        workload.finish()?;
+        workload.work()?;
         let report = only(tool)?;
         let reads: u64 = schema::parts(&report)
             .map(|part| match whole_stack {
@@ -505,8 +490,7 @@ fn two_cgroups(guest: &Guest, hierarchy: &str) -> Result<(), String> {
     }
     let tool = Tool::start(guest, &["--json", "-T", SYSCALL, "--by", "cgroup", "--top", "99"])?;
     for workload in workloads {
-        workload.go()?;
-        workload.finish()?;
+        workload.work()?;
     }
     // A removed group still has its name.
     for name in names.iter().rev() {

@@ -2,7 +2,7 @@
 
 use super::exact::trace;
 use super::fallback::Sysctl;
-use crate::guest::{Check, Guest, Output, Running, run, wait_for};
+use crate::guest::{Check, Guest, Output, Running, as_booted as check, run, wait_for};
 use crate::target::BLOCK;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
@@ -33,10 +33,6 @@ pub const CHECKS: &[Check] = &[
 
 /// Cannot be undone, so it comes last.
 pub const LAST: &[Check] = &[check("errors: lockdown is reported", lockdown)];
-
-const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
-    Check::new(name, run).when(Guest::as_booted)
-}
 
 const MINUTE: Duration = Duration::from_secs(60);
 const BANNER: &str = "Tracing ";

@@ -1,7 +1,7 @@
 //! Functions that a kernel lacks: alternatives count the same, or the report says what is missing.
 
 use super::exact::{Traced, trace};
-use crate::guest::{Check, Guest, run};
+use crate::guest::{Check, Guest, as_booted as check, run};
 use crate::protocol::LARGE;
 use crate::target::BLOCK;
 use object::write::{Object, StandardSection, Symbol, SymbolSection};
@@ -28,10 +28,6 @@ pub const CHECKS: &[Check] = &[
     // What other candidates have is that of the kernels for x86-64.
     .when(|guest| guest.as_booted() && cfg!(target_arch = "x86_64")),
 ];
-
-const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
-    Check::new(name, run).when(Guest::as_booted)
-}
 
 /// Debian's 6.1 for arm64 shows functions alone (`CONFIG_KALLSYMS_ALL`).
 fn shows_data(guest: &Guest) -> bool {

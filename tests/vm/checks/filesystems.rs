@@ -6,7 +6,7 @@ use super::hard::Mounted;
 use super::report::{Report, Tool};
 use crate::async_io::BLOCK;
 use crate::disks::NullDisks;
-use crate::guest::{Check, Guest, Loaded, run};
+use crate::guest::{Check, Guest, Loaded, as_booted as check, run};
 use crate::nfs::Nfs;
 use crate::peers::{self, Peers};
 use crate::workload::{Calls, Count, EXT4, Spec, Workload, prepare};
@@ -45,10 +45,6 @@ pub const WITH_PEERS: &[Check] = &[
     })
     .when(|guest| guest.as_booted() && guest.has_module(F2FS.name)),
 ];
-
-const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
-    Check::new(name, run).when(Guest::as_booted)
-}
 
 /// Its asynchronous requests complete in interrupts, where kprobes miss some, and the report says so.
 fn sees_completions(guest: &Guest) -> bool {
@@ -250,8 +246,7 @@ fn traced(guest: &Guest, arguments: &[&str], loads: Vec<Load>) -> Result<Report,
     let tool = Tool::start(guest, &[arguments, &["-p", &pids.join(",")]].concat())?;
     let truth = loads.iter().fold(Calls::default(), |sum, load| sum.with(&load.truth));
     for process in loads.into_iter().flat_map(|load| load.processes) {
-        process.go()?;
-        process.finish()?;
+        process.work()?;
     }
     let mut ended = tool.finish()?;
     let reported = ended.report()?;

@@ -3,7 +3,7 @@
 use super::counts::ALL_LAYERS;
 use super::report::{Report, Tool};
 use crate::family;
-use crate::guest::{Check, Guest, Running, wait_for};
+use crate::guest::{Check, Guest, Running, as_booted as check, wait_for};
 use crate::workload::{Calls, END_BOUND, EXT4, Spec, VFS, Workload, prepare};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -27,10 +27,6 @@ pub const CHECKS: &[Check] = &[
     check("filters: -d, a partition and a disk", disk),
     check("filters: --all-files", all_files),
 ];
-
-const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
-    Check::new(name, run).when(Guest::as_booted)
-}
 
 pub const SPEC: Spec = Spec {
     set: "mix",
@@ -98,8 +94,7 @@ fn inside(guest: &Guest) -> Result<(), String> {
         return Err(format!("PID {} is not of a new namespace", workload.pid));
     }
     let tool = Tool::start(guest, &["-T", &layers(), "-p", &workload.pid.to_string()])?;
-    workload.go()?;
-    workload.finish()?;
+    workload.work()?;
     let ended = tool.finish()?;
     // The end of the namespace kills everything in it, including the helpers that restore what the tool changed.
     wait_for("the tool's helpers to end", END_BOUND, || {
@@ -117,8 +112,7 @@ pub fn two_of_three(guest: &Guest, layers: &[&str], spec: &Spec) -> Result<(), S
     let pids = format!("{},{}", all[0].pid, all[2].pid);
     let tool = Tool::start(guest, &["-T", &layers.join(","), "-p", &pids])?;
     for workload in all {
-        workload.go()?;
-        workload.finish()?;
+        workload.work()?;
     }
     tool.finish()?.report()?.is_exactly(&times(2, spec))
 }
@@ -161,8 +155,7 @@ pub fn thread_name(guest: &Guest, layers: &[&str], spec: &Spec) -> Result<(), St
     prepare(spec.file)?;
     let workload = Workload::start(spec)?;
     let tool = Tool::start(guest, &["-T", &layers.join(","), "--comm", "worker-1"])?;
-    workload.go()?;
-    workload.finish()?;
+    workload.work()?;
     tool.interrupt()?;
     tool.finish()?
         .report()?
@@ -182,8 +175,7 @@ pub fn control_group(guest: &Guest, layers: &[&str], spec: &Spec) -> Result<(), 
     }
     let tool = Tool::start(guest, &["-T", &layers.join(","), "--cgroup", GROUP])?;
     for workload in all {
-        workload.go()?;
-        workload.finish()?;
+        workload.work()?;
     }
     tool.interrupt()?;
     tool.finish()?.report()?.is_exactly(&times(2, spec))
@@ -201,8 +193,7 @@ fn disk(guest: &Guest) -> Result<(), String> {
         let workloads = [Workload::start(&SPEC)?, Workload::start(&OTHER)?];
         let tool = Tool::start(guest, &["-T", &layers(), "-d", name])?;
         for workload in workloads {
-            workload.go()?;
-            workload.finish()?;
+            workload.work()?;
         }
         tool.interrupt()?;
         let ended = tool.finish()?;
@@ -225,7 +216,6 @@ fn all_files(guest: &Guest) -> Result<(), String> {
         guest,
         &["-T", &layers(), "--all-files", "-p", &workload.pid.to_string()],
     )?;
-    workload.go()?;
-    workload.finish()?;
+    workload.work()?;
     tool.finish()?.report()?.is_exactly(&SPEC.truth_of_all_files())
 }

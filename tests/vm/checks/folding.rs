@@ -54,8 +54,7 @@ fn reported(
             "{arguments:?}: {all:?} programs, {whole:?} of them as compiled"
         ));
     }
-    workload.go()?;
-    workload.finish()?;
+    workload.work()?;
     Ok(tool)
 }
 

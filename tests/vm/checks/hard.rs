@@ -118,6 +118,15 @@ fn is_exactly(ended: &Ended, truth: &Calls) -> Result<(), String> {
     exactly.map_err(|e| format!("{e}\n{}", ended.text))
 }
 
+/// So many reads of a block each, past the page cache.
+fn are_direct_reads(ended: &Ended, count: u64) -> Result<(), String> {
+    let read = |layer, op| (layer, op, count, count * 4096, 0);
+    is_exactly(
+        ended,
+        &calls(&[read(SYSCALL, "pread64"), read(VFS, "read"), read(BLK, "read")]),
+    )
+}
+
 /// A workload is counted exactly at these layers.
 fn exact(guest: &Guest, layers: &str, spec: &Spec) -> Result<(), String> {
     let ended = measure(guest, layers, &[], Workload::start(spec)?, Workload::finish)?;
@@ -167,12 +176,7 @@ fn killed(guest: &Guest) -> Result<(), String> {
         let _ = readers.finish();
         Ok(())
     })?;
-    let bytes = READERS * 4096;
-    let read = |layer, op| (layer, op, READERS, bytes, 0);
-    is_exactly(
-        &ended,
-        &calls(&[read(SYSCALL, "pread64"), read(VFS, "read"), read(BLK, "read")]),
-    )
+    are_direct_reads(&ended, READERS)
 }
 
 /// A thread with a call under way when its process exits ends it before it disappears.
@@ -182,15 +186,9 @@ fn exited(guest: &Guest) -> Result<(), String> {
     let readers = trouble(&["leaves", &READERS.to_string(), NullDisks::FIRST])?;
     let ended = measure(guest, "syscall,vfs,blk", &[], readers, |readers| {
         wait_for("all reads to be under way", MINUTE, || in_flight(NULL) == READERS)?;
-        readers.go()?;
-        readers.finish()
+        readers.work()
     })?;
-    let bytes = READERS * 4096;
-    let read = |layer, op| (layer, op, READERS, bytes, 0);
-    is_exactly(
-        &ended,
-        &calls(&[read(SYSCALL, "pread64"), read(VFS, "read"), read(BLK, "read")]),
-    )
+    are_direct_reads(&ended, READERS)
 }
 
 /// Each signal ends a read with a code that says whether it is restarted, which is another call.
@@ -422,8 +420,7 @@ fn pieces(guest: &Guest) -> Result<(), String> {
     let tool = Tool::start(guest, &["-T", BLK, "-d", NULL])?;
     for set in ["disk", "discards"] {
         let workload = Workload::start(&Spec { set, ..spec })?;
-        workload.go()?;
-        workload.finish()?;
+        workload.work()?;
     }
     fs::write(NullDisks::FIRST, vec![1; WRITTEN as usize]).map_err(|e| format!("{NULL}: {e}"))?;
     let file = fs::File::open(NullDisks::FIRST).map_err(|e| format!("{NULL}: {e}"))?;
@@ -470,8 +467,7 @@ fn little_memory(guest: &Guest) -> Result<(), String> {
     let tool = Tool::start(guest, &["-T", &layers, "-p", &pid])?;
     let eater = Running::start(Command::new("/init").args(["trouble", "eats", LEFT, LARGE]))?;
     wait_for("memory to be short", MINUTE, || eater.stderr().contains("ready "))?;
-    workload.go()?;
-    workload.finish()?;
+    workload.work()?;
     let ended = tool.finish()?;
     drop(eater);
     fs::remove_file(LARGE).map_err(|e| format!("{LARGE}: {e}"))?;

@@ -1,7 +1,7 @@
 //! `--json`: valid, consistent and true.
 
 use super::report::{Layer, Op, Report, Tool};
-use crate::guest::{Check, Guest};
+use crate::guest::{Check, Guest, as_booted as check};
 use crate::schema;
 use crate::workload::{Calls, Count, EXT4, SYSCALL, Spec, VFS, Workload, prepare};
 use serde_json::{Value, json};
@@ -15,10 +15,6 @@ pub const CHECKS: &[Check] = &[
 
 /// The scope of a report.
 const LAYERS: &[&str] = &[SYSCALL, VFS, EXT4];
-
-const fn check(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
-    Check::new(name, run).when(Guest::as_booted)
-}
 
 const SPEC: Spec = Spec {
     set: "mix",
@@ -41,8 +37,7 @@ fn reports_of(guest: &Guest, spec: &Spec, options: &[&str]) -> Result<(u32, Vec<
     let (layers, number) = (LAYERS.join(","), pid.to_string());
     let arguments = [&["-T", &layers, "--json", "-p", &number], options].concat();
     let tool = Tool::start(guest, &arguments)?;
-    workload.go()?;
-    workload.finish()?;
+    workload.work()?;
     let lines = tool.written()?;
     Ok((pid, schema::reports(&lines)?, lines))
 }
@@ -204,8 +199,7 @@ fn requests(guest: &Guest) -> Result<(), String> {
     prepare(DIRECT.file)?;
     let workload = Workload::start(&DIRECT)?;
     let tool = Tool::start(guest, &["-T", "blk", "-d", "nvme0n1", "-Q", "--json"])?;
-    workload.go()?;
-    workload.finish()?;
+    workload.work()?;
     tool.interrupt()?;
     let lines = tool.written()?;
     let [report] = &schema::reports(&lines)?[..] else {

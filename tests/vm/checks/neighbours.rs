@@ -74,8 +74,7 @@ fn reported(guest: &Guest, options: &[&str]) -> Result<(Value, u64), String> {
     let reader = Workload::start(&READER)?;
     let pid = reader.pid.to_string();
     let tool = Tool::start(guest, &[&["-Q", "--json", "-p", &pid], options].concat())?;
-    reader.go()?;
-    reader.finish()?;
+    reader.work()?;
     let report = schema::reports(&tool.written()?)?.pop().ok_or("no report")?;
     let layer = schema::layers(&report).find(|layer| layer["layer"] == "blk");
     let layer = layer.ok_or_else(|| format!("no requests: {report}"))?;

@@ -232,8 +232,7 @@ fn strace(guest: &Guest) -> Result<(), String> {
     wait_for("strace to attach", MINUTE, || strace.stderr().contains(" attached"))
         .map_err(|e| format!("{e}: {}", strace.stderr()))?;
     let tool = Tool::start(guest, &["-T", SYSCALL, "-p", &pid, "--all-files"])?;
-    workload.go()?;
-    workload.finish()?;
+    workload.work()?;
     strace.finish(MINUTE)?.success()?;
     let ended = tool.finish()?;
     let text = fs::read_to_string(SAID).map_err(|e| format!("{SAID}: {e}"))?;
@@ -472,8 +471,7 @@ fn ext4dist(guest: &Guest) -> Result<(), String> {
     let pid = workload.pid.to_string();
     let peer = measuring(&["ext4dist-libbpf", "-p", &pid])?;
     let tool = Tool::start(guest, &["-T", EXT4, "-p", &pid])?;
-    workload.go()?;
-    workload.finish()?;
+    workload.work()?;
     let ended = tool.finish()?;
     let text = interrupted(peer)?;
     let said: u64 = rows(&text).values().sum();

@@ -32,8 +32,7 @@ fn report(guest: &Guest, options: &[&str]) -> Result<Value, String> {
     let (pid, sample) = (workload.pid.to_string(), format!("1/{ONE_IN}"));
     let arguments = [options, &["--json", "--sample", &sample, "-p", &pid]].concat();
     let tool = Tool::start(guest, &arguments)?;
-    workload.go()?;
-    workload.finish()?;
+    workload.work()?;
     let lines = tool.written()?;
     let [report] = &schema::reports(&lines)?[..] else {
         return Err(format!("not one report:\n{lines}"));

@@ -56,8 +56,7 @@ fn reported(guest: &Guest) -> Result<(), String> {
         text.matches("\"pread64\"").count() as u64 >= DIRECT
     })?;
     direct.finish()?;
-    cached.go()?;
-    cached.finish()?;
+    cached.work()?;
     tool.interrupt()?;
     let lines = schema::reports(&tool.written()?)?;
     let calls: Vec<&Value> = lines.iter().filter_map(|line| line.get("slow_call")).collect();
@@ -155,8 +154,7 @@ fn reads_of_one_file(guest: &Guest, folder: &str) -> Result<(), String> {
     let tool = Tool::start(guest, &["--json", "-T", "syscall,vfs", "--file", &file, "-p", &pids])?;
     fs::rename(&file, &renamed).map_err(error)?;
     for workload in [reads, others] {
-        workload.go()?;
-        workload.finish()?;
+        workload.work()?;
     }
     tool.interrupt()?;
     let reports = schema::reports(&tool.written()?)?;

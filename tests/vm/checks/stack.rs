@@ -205,8 +205,7 @@ fn text(guest: &Guest) -> Result<(), String> {
     prepare(FILE)?;
     let workload = Workload::start(&MIX)?;
     let tool = Tool::start(guest, &["-p", &workload.pid.to_string()])?;
-    workload.go()?;
-    workload.finish()?;
+    workload.work()?;
     let text = tool.written()?;
     let truth = MIX.truth();
     let of_calls = || {
@@ -319,8 +318,7 @@ fn inline(guest: &Guest) -> Result<(), String> {
         let words = ["/init", "scene", scene, DEVICE, &count].map(String::from);
         let workload = Workload::launch(&words)?;
         let tool = Tool::start(guest, &["--json", "-p", &workload.pid.to_string()])?;
-        workload.go()?;
-        workload.finish()?;
+        workload.work()?;
         let reports = schema::reports(&tool.written()?)?;
         Ok::<_, String>(Told { reports })
     };

@@ -108,8 +108,7 @@ fn traced(guest: &Guest, spec: &Spec, arguments: &[&str], by_pid: bool) -> Resul
         all.extend(["-p", &pid]);
     }
     let tool = Tool::start(guest, &all)?;
-    workload.go()?;
-    workload.finish()?;
+    workload.work()?;
     if !by_pid {
         tool.interrupt()?;
     }

@@ -158,8 +158,7 @@ fn overload(guest: &Guest, probe: &str) -> Result<(), String> {
     let workload = Workload::start(&STORM)?;
     let arguments = ["-T", "all", "--json", "--probe", probe];
     let tool = Tool::start(guest, &arguments)?;
-    workload.go()?;
-    workload.finish()?;
+    workload.work()?;
     tool.interrupt()?;
     let lines = tool.written()?;
     let reports = schema::reports(&lines)?;

@@ -128,6 +128,11 @@ pub struct Check {
     pub counted: Option<&'static str>,
 }
 
+/// A check for each kernel without words on its command line.
+pub const fn as_booted(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
+    Check::new(name, run).when(Guest::as_booted)
+}
+
 impl Check {
     /// A check for every configuration, with a limit of eight minutes: most need seconds on a machine that is not slow.
     pub const fn new(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Self {
