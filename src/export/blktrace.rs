@@ -218,10 +218,6 @@ impl Exporter for Blktrace<'_> {
         &[Point::Begin, Point::Issue, Point::End]
     }
 
-    fn begin(&mut self, _: &mut dyn Output) -> io::Result<()> {
-        Ok(())
-    }
-
     fn moment(&mut self, moment: &Moment<'_>, output: &mut dyn Output) -> io::Result<()> {
         match moment.record {
             Record::Request(request) => self.request(moment.at_ns, moment.point, request, output),

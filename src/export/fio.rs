@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use super::iotracer::start_of_recording;
 use super::output::Output;
-use super::{About, Exporter, Leaving, LeftOut, Moment, Point, Record};
+use super::{About, Exporter, Leaving, LeftOut, Moment, Record};
 use crate::model::ids::Op;
 use crate::model::record::FileNumber;
 
@@ -223,14 +223,6 @@ fn is_usable(name: &str) -> bool {
 }
 
 impl Exporter for Fio<'_> {
-    fn points(&self) -> &'static [Point] {
-        &[Point::Begin]
-    }
-
-    fn begin(&mut self, _: &mut dyn Output) -> io::Result<()> {
-        Ok(())
-    }
-
     fn moment(&mut self, moment: &Moment<'_>, output: &mut dyn Output) -> io::Result<()> {
         let (tid, file, action) = match moment.record {
             Record::Call(call) if call.end_ns.is_none() => {

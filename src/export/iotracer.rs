@@ -9,9 +9,8 @@ use std::io;
 
 use super::outline::start_of;
 use super::output::Output;
-use super::{About, Exporter, Leaving, LeftOut, Moment, Point, Record};
+use super::{About, Exporter, Leaving, LeftOut, Moment, Record};
 use crate::model::ids::Op;
-use crate::model::record::{AsyncCall, Call, Request};
 use crate::model::recording::{Disk, Meta};
 use crate::printable::is_printable;
 
@@ -37,38 +36,16 @@ impl Iotracer {
     /// The direction, the address, the size, the level, the thread and the process; `None`: there is no line for it.
     fn fields(&mut self, record: &Record) -> Option<(char, u64, u64, &'static str, u32, u32)> {
         match record {
-            Record::Call(Call {
-                op,
-                offset,
-                size,
-                value,
-                tid,
-                pid,
-                ..
-            })
-            | Record::Async(AsyncCall {
-                op,
-                offset,
-                size,
-                value,
-                tid,
-                pid,
-                ..
-            }) => {
-                let size = size.or_else(|| u64::try_from(*value).ok());
-                let (letter, offset, size) = self.access(*op, *offset, size)?;
-                Some((letter, offset, size, "VFS", *tid, *pid))
+            Record::Call(call) => {
+                let (letter, offset, size) = self.access(call.op, call.offset, call.size, call.value)?;
+                Some((letter, offset, size, "VFS", call.tid, call.pid))
             }
-            Record::Request(Request {
-                op,
-                sector,
-                bytes,
-                partition,
-                tid,
-                pid,
-                ..
-            }) => {
-                let letter = match op {
+            Record::Async(call) => {
+                let (letter, offset, size) = self.access(call.op, call.offset, call.size, call.value)?;
+                Some((letter, offset, size, "VFS", call.tid, call.pid))
+            }
+            Record::Request(request) => {
+                let letter = match request.op {
                     Op::Read => 'R',
                     Op::Write => 'W',
                     _ => {
@@ -76,8 +53,9 @@ impl Iotracer {
                         return None;
                     }
                 };
-                let start = start_of(&self.disks, *partition);
-                Some((letter, sector.saturating_sub(start), *bytes, "BLK", *tid, *pid))
+                let start = start_of(&self.disks, request.partition);
+                let address = request.sector.saturating_sub(start);
+                Some((letter, address, request.bytes, "BLK", request.tid, request.pid))
             }
             Record::Fault(_) => {
                 self.leaving.count("page faults");
@@ -91,12 +69,14 @@ impl Iotracer {
         }
     }
 
-    fn access(&mut self, op: Op, offset: Option<u64>, size: Option<u64>) -> Option<(char, u64, u64)> {
+    /// The direction, the offset and the size of a call that returned `value`.
+    fn access(&mut self, op: Op, offset: Option<u64>, size: Option<u64>, value: i64) -> Option<(char, u64, u64)> {
         let Some(is_write) = op.is_write() else {
             self.leaving.count("calls that are neither reads nor writes");
             return None;
         };
         let letter = if is_write { 'W' } else { 'R' };
+        let size = size.or_else(|| u64::try_from(value).ok());
         let known = offset.zip(size);
         if known.is_none() {
             self.leaving.count("reads and writes whose offset or size is unknown");
@@ -116,14 +96,6 @@ pub fn start_of_recording(about: About<'_>) -> u64 {
 }
 
 impl Exporter for Iotracer {
-    fn points(&self) -> &'static [Point] {
-        &[Point::Begin]
-    }
-
-    fn begin(&mut self, _: &mut dyn Output) -> io::Result<()> {
-        Ok(())
-    }
-
     fn moment(&mut self, moment: &Moment<'_>, output: &mut dyn Output) -> io::Result<()> {
         let Some((letter, address, size, level, tid, pid)) = self.fields(moment.record) else {
             return Ok(());

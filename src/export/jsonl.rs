@@ -8,7 +8,7 @@ use serde::ser::{SerializeMap, Serializer};
 
 use super::outline::name_of;
 use super::output::Output;
-use super::{Caller, Exporter, LeftOut, Moment, Names, Point, Record};
+use super::{Caller, Exporter, LeftOut, Moment, Names, Record};
 use crate::model::ids::{Layer, Op, Origin, ReadClass};
 use crate::model::record::{AsyncCall, Call, Fault, FileNumber, Folder, GivenPath, Mark, OpenFile, Request};
 use crate::model::record::{Lost, Sleep, Thread};
@@ -349,10 +349,6 @@ fn file(file: &OpenFile) -> FileLine<'_> {
 }
 
 impl Exporter for Jsonl {
-    fn points(&self) -> &'static [Point] {
-        &[Point::Begin]
-    }
-
     fn begin(&mut self, output: &mut dyn Output) -> io::Result<()> {
         let meta = &self.meta;
         let line = Line::Recording(RecordingLine {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 
 use super::output::Output;
-use super::{Caller, Exporter, LeftOut, Moment, Names, Point, Record};
+use super::{Caller, Exporter, LeftOut, Moment, Names, Record};
 use crate::model::clock::Clock;
 use crate::model::ids::{Layer, Op, Origin, ReadClass};
 use crate::model::record::{AsyncCall, Call, Fault, FileNumber, Lost, Request, errno_of};
@@ -396,10 +396,6 @@ const fn origin_words(origin: Origin) -> &'static str {
 pub struct LinesOf(pub Lines);
 
 impl Exporter for LinesOf {
-    fn points(&self) -> &'static [Point] {
-        &[Point::Begin]
-    }
-
     fn begin(&mut self, output: &mut dyn Output) -> io::Result<()> {
         output.write("", self.0.heading().as_bytes())
     }

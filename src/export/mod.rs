@@ -94,13 +94,17 @@ pub struct About<'a> {
 /// Writes one format.
 pub trait Exporter {
     /// The moments of records that it needs.
-    fn points(&self) -> &'static [Point];
+    fn points(&self) -> &'static [Point] {
+        &[Point::Begin]
+    }
 
-    /// Writes what comes before the first moment.
+    /// Writes what comes before the first moment; by default nothing.
     ///
     /// # Errors
     /// Any error from writing.
-    fn begin(&mut self, output: &mut dyn Output) -> io::Result<()>;
+    fn begin(&mut self, _output: &mut dyn Output) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Writes the next moment; none is earlier than the one before.
     ///
