@@ -172,6 +172,31 @@ fn a_report_of_a_recording_is_that_of_the_run() {
     }
 }
 
+/// A whole stack without JSON counts its calls by family, and only failed ones by operation.
+#[test]
+fn operations_that_were_not_counted_have_no_numbers() {
+    let folder = Folder::new("recording-operations");
+    let command = ["--", "sh", "-c", "cat $0 /none; cat $0", "/bin/sh"];
+    tool(&folder, &[&["record", "-q", "-o", "x.iosb"][..], &command].concat());
+    let operations = |more: &[&str]| -> BTreeMap<String, Option<u64>> {
+        let text = succeed(&folder, &[&["report", "x.iosb", "--json"][..], more].concat());
+        let report: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        let layers = report["layers"].as_array().unwrap().iter();
+        let calls = layers.filter(|layer| layer["layer"] == "syscall");
+        let ops = calls.flat_map(|layer| layer["ops"].as_array().unwrap());
+        ops.map(|op| (op["op"].as_str().unwrap().to_owned(), op["count"].as_u64()))
+            .collect()
+    };
+    let (counted, recorded) = (operations(&[]), operations(&["-T", "syscall"]));
+    assert!(
+        recorded["read"] > Some(0) && recorded["openat"] > Some(0),
+        "{recorded:?}"
+    );
+    assert_eq!(counted["read"], None);
+    let differ = |(op, count): (&String, &Option<u64>)| count.is_some() && *count != recorded[op];
+    assert!(!counted.iter().any(differ), "{counted:?}, recorded {recorded:?}");
+}
+
 /// Programs as they were compiled verify for seconds, and cost each call a third more.
 #[test]
 fn programs_that_record_are_folded() {

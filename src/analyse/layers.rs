@@ -73,6 +73,7 @@ fn ops_of_layer(report: &mut LayerReport, span: &Span<'_>) -> Lost {
             report.absent.extend(op.absent.clone());
             continue;
         }
+        report.partial.extend(op.is_partial.then_some(op.op));
         for point in &op.points {
             if !report.hooks.contains(&point.hook) {
                 report.hooks.push(point.hook);

@@ -82,6 +82,9 @@ pub struct OpInfo {
     pub not_measured: Vec<NotMeasured>,
     /// Why it has no numbers, if so.
     pub absent: Option<NotMeasured>,
+    /// Only its failed calls, or its asynchronous ones, are counted: the others are in the families of the whole stack.
+    #[serde(default)]
+    pub is_partial: bool,
 }
 
 /// Programs attached to one or more functions, or to an event.

@@ -111,6 +111,8 @@ pub struct AttachedOp {
     pub points: Vec<(String, Hook)>,
     /// Attempts that the kernel refused.
     pub refused: Vec<Refusal>,
+    /// Only some of its calls are counted.
+    pub is_partial: bool,
 }
 
 /// Why nothing could be attached.

@@ -283,6 +283,17 @@ pub(super) fn counted_frames(plan: &Plan, request: &Request) -> u16 {
     frames.fold(0, |bits, frame| bits | 1 << frame)
 }
 
+/// Whether only some calls of an op are counted. With [`Request::rows_only`], those that succeed are in the families
+/// alone, but for requests, page faults that are recorded, and system calls that are in no family.
+pub(super) fn is_partial(op: &PlannedOp, request: &Request) -> bool {
+    let is_counted = match op.layer {
+        Layer::Blk => true,
+        Layer::Syscall => syscall_of(op.spec.op).is_some_and(|call| call.family.is_none()),
+        _ => is_recorded_fault(op, request),
+    };
+    request.rows_only && !is_counted
+}
+
 /// The index of a row in a run of this plan.
 pub(super) fn slot_of(plan: &Plan, row: Row) -> u8 {
     row.slot(plan.layers()).map_or(0, |slot| slot as u8)
@@ -629,6 +640,32 @@ mod tests {
         assert_eq!(traced(&[12, 13], false), (0, true, false));
         assert_eq!(traced(&[12], true), (0, true, true));
         assert_eq!(traced(&[], true), (0, true, true));
+    }
+
+    #[test]
+    fn calls_of_families_are_counted_by_operation_only_if_wanted() {
+        let layers = [Layer::Syscall, Layer::Vfs, Layer::Ext4, Layer::Blk];
+        let plan = plan::plan(&layers, &Facts::default(), Choice::Auto);
+        let is_partial = |layer, op, request: &Request| {
+            let mut ops = plan.ops.iter();
+            is_partial(ops.find(|it| it.layer == layer && it.spec.op == op).unwrap(), request)
+        };
+        let ops = [
+            (Layer::Syscall, Op::Pread64),
+            (Layer::Vfs, Op::Read),
+            (Layer::Ext4, Op::Fault),
+            (Layer::Blk, Op::Read),
+        ];
+        let all = Request::default();
+        assert!(!ops.iter().any(|(layer, op)| is_partial(*layer, *op, &all)));
+        let rows = Request {
+            rows_only: true,
+            ..Request::default()
+        };
+        assert_eq!(
+            ops.map(|(layer, op)| is_partial(layer, op, &rows)),
+            [true, true, true, false]
+        );
     }
 
     /// Only layers of the plan have rows: one that is not measured needs none.

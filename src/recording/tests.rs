@@ -72,6 +72,7 @@ fn meta() -> Meta {
         refused: Vec::new(),
         not_measured: Vec::new(),
         absent: None,
+        is_partial: false,
     };
     Meta {
         schema: SCHEMA,

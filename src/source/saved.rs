@@ -161,6 +161,7 @@ mod tests {
             refused: Vec::new(),
             not_measured: Vec::new(),
             absent: None,
+            is_partial: false,
         };
         let layer = |(layer, _)| LayerInfo {
             layer,

@@ -133,6 +133,7 @@ fn op_info(layer: Layer, hook: Hook, op: &OpReport) -> OpInfo {
         refused: Vec::new(),
         not_measured: Vec::new(),
         absent: None,
+        is_partial: false,
     }
 }
 

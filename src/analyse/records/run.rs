@@ -44,6 +44,8 @@ impl Shown {
         if self.is_selected {
             run.is_filtered = true;
             run.disks = None;
+            // Each call and request is counted.
+            run.ops.iter_mut().for_each(|op| op.is_partial = false);
             let missing = run.ops.iter_mut().filter(|op| !IN_RECORDS.contains(&op.layer));
             for op in missing.filter(|op| !op.points.is_empty()) {
                 op.points.clear();
@@ -91,6 +93,7 @@ mod tests {
                     refused: Vec::new(),
                     not_measured: Vec::new(),
                     absent: None,
+                    is_partial: false,
                 })
                 .to_vec(),
             stack: Some(StackInfo::default()),

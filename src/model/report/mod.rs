@@ -178,6 +178,8 @@ pub struct LayerReport {
     pub not_measured: Vec<NotMeasured>,
     /// The layer's ops that are not in `ops`, by name, in the order of its table.
     pub absent: Vec<NotMeasured>,
+    /// Ops of which only some calls were counted, the failed ones among them.
+    pub partial: Vec<Op>,
     /// The kinds of hooks that measured it.
     pub hooks: Vec<Hook>,
     /// Calls left out because of the kind of their file.

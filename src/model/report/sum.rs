@@ -81,6 +81,7 @@ impl LayerReport {
                 add_missing(&mut self.absent, std::slice::from_ref(op));
             }
         }
+        add_new(&mut self.partial, &later.partial);
         add_new(&mut self.hooks, &later.hooks);
         self.excluded.add(later.excluded);
         add_losses(&mut self.losses, &later.losses);

@@ -11,7 +11,7 @@ use crate::kernel::Facts;
 use crate::kernel::interface::NEIGHBOURS;
 use crate::leave;
 use crate::probe::Hook;
-use crate::probe::config::{CALLS_BY_FUNCTION, Setup};
+use crate::probe::config::{CALLS_BY_FUNCTION, Setup, is_partial};
 use crate::probe::load::{Loaded, fill_maps, gives_task_storage, load};
 use crate::probe::plan::selection::{Finding, Findings, select};
 use crate::probe::plan::{Plan, PlannedOp, PlannedPoint};
@@ -157,7 +157,11 @@ impl<'a> Attaching<'a> {
                 returns: Vec::new(),
                 _process_events: Vec::new(),
                 held: None,
-                ops: plan.ops.iter().map(|op| refused_before(plan, op, of_ways)).collect(),
+                ops: plan
+                    .ops
+                    .iter()
+                    .map(|op| unattached(plan, op, request, of_ways))
+                    .collect(),
                 probes: Vec::new(),
                 completions: BTreeMap::new(),
                 counters,
@@ -239,7 +243,7 @@ impl<'a> Attaching<'a> {
 }
 
 /// An op that is not attached yet, with its refusals from previous attempts.
-fn refused_before(plan: &Plan, op: &PlannedOp, of_ways: &[Refusal]) -> AttachedOp {
+fn unattached(plan: &Plan, op: &PlannedOp, request: &Request, of_ways: &[Refusal]) -> AttachedOp {
     let planned = plan.hooks_for(op.layer);
     let of_op = of_ways.iter().filter(|refusal| match refusal.of {
         Refused::BlockEvents => op.layer == Layer::Blk,
@@ -248,6 +252,7 @@ fn refused_before(plan: &Plan, op: &PlannedOp, of_ways: &[Refusal]) -> AttachedO
     AttachedOp {
         points: Vec::new(),
         refused: of_op.cloned().collect(),
+        is_partial: is_partial(op, request),
     }
 }
 

@@ -92,6 +92,7 @@ fn op_info(planned: &PlannedOp, attached: &AttachedOp) -> OpInfo {
         refused: refusals(attached),
         not_measured,
         absent: (!is_measured).then(|| absent(planned, attached)),
+        is_partial: attached.is_partial,
     }
 }
 

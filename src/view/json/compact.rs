@@ -1,6 +1,7 @@
 //! The compact form: without what was measured but never called.
 
 use super::form::{Op, Probe, Report, Row};
+use super::of::PARTIAL;
 use crate::model::ids::Layer;
 use crate::model::object::Named;
 use crate::model::report::NotMeasured;
@@ -10,11 +11,11 @@ impl Report {
     /// incomplete.
     pub(super) fn leave_out_unused(&mut self) {
         for layer in &mut self.layers {
-            // If the layer was not measured, its own reason is enough.
+            // If the layer was not measured, or only some calls of its operations, its own reason is enough.
             let (is_measured, not_measured) = (layer.measured, &layer.not_measured);
             layer
                 .ops
-                .retain(|op| is_measured && (!op.is_unused() || is_named(not_measured, &op.op)));
+                .retain(|op| is_measured && !op.is_partial() && (!op.is_unused() || is_named(not_measured, &op.op)));
         }
         if let Some(stack) = &mut self.stack {
             stack.families.retain(|family| family.count > 0 || family.errors > 0);
@@ -34,6 +35,11 @@ fn is_named(not_measured: &[NotMeasured], name: &str) -> bool {
 }
 
 impl Op {
+    /// Only some calls were counted.
+    fn is_partial(&self) -> bool {
+        self.reason.as_deref() == Some(PARTIAL)
+    }
+
     /// Nothing was counted or lost.
     fn is_unused(&self) -> bool {
         let is_set_aside = self

@@ -17,6 +17,10 @@ use crate::model::report::{self, Agreement, LayerReport, Loss, LossReason, NotMe
 use crate::model::{cost, ids};
 use crate::view::errno::errno_name;
 
+/// Why the numbers of an op of the whole stack are missing.
+pub(super) const PARTIAL: &str =
+    "the run counted its calls by family, and only failed ones by operation; --export-json counts all";
+
 /// Converts each element.
 fn all<'a, From: 'a, To: std::convert::From<&'a From>>(from: &'a [From]) -> Vec<To> {
     from.iter().map(To::from).collect()
@@ -146,9 +150,16 @@ impl From<&LayerReport> for Layer {
         };
         let is_up_to = |reason| layer.losses.iter().any(|loss| loss.up_to && loss.reason == reason);
         let has_requests = layer.layer == ids::Layer::Blk;
-        let ops = layer.ops.iter().map(|op| Op {
-            apart: has_requests.then_some(op.set_aside),
-            ..Op::from(op)
+        let ops = layer.ops.iter().map(|op| match layer.partial.contains(&op.op) {
+            true => partial(op),
+            false => Op {
+                apart: has_requests.then_some(op.set_aside),
+                ..Op::from(op)
+            },
+        });
+        let by_operation = (!layer.partial.is_empty()).then(|| NotMeasured {
+            what: "single operations".to_owned(),
+            reason: PARTIAL.to_owned(),
         });
         Self {
             layer: layer.layer.to_string(),
@@ -165,7 +176,7 @@ impl From<&LayerReport> for Layer {
             lost: by_reason(&LossReason::ALL, lost),
             lost_up_to: reasons_where(is_up_to),
             lost_causes: layer.losses.iter().filter_map(cause).collect(),
-            not_measured: layer.not_measured.clone(),
+            not_measured: layer.not_measured.iter().cloned().chain(by_operation).collect(),
             warnings: layer.warnings.clone(),
             queue_from: layer.queue_from.clone(),
             diskstats: layer.diskstats.as_ref().map(Diskstats::from),
@@ -246,6 +257,15 @@ impl From<&OpReport> for Op {
             lost: Some(by_reason(&REASONS, |reason| op.lost_by(reason))),
             estimate: op.estimate(),
         }
+    }
+}
+
+/// One of which only some calls were counted: their number would look like that of all.
+fn partial(op: &OpReport) -> Op {
+    Op {
+        op: op.op.to_string(),
+        reason: Some(PARTIAL.to_owned()),
+        ..Op::default()
     }
 }
 

@@ -26,6 +26,7 @@ fn run(layers: &[Layer], is_stack: bool) -> RunInfo {
             refused: Vec::new(),
             not_measured: Vec::new(),
             absent: None,
+            is_partial: false,
         })
     });
     RunInfo {
