@@ -45,6 +45,8 @@ struct Run {
     subject: String,
     duration_ns: u64,
     has_stack: bool,
+    /// The layers that were selected, of a run of single layers.
+    layers: BTreeSet<String>,
     /// Of how many calls one was measured. `None`: all were.
     sample: Option<u64>,
     /// Layers that were not measured to the end (`--budget`), and for how many nanoseconds each was.
@@ -287,6 +289,7 @@ impl Run {
             subject: printable(&first.subject),
             duration_ns: 0,
             has_stack: first.stack.is_some(),
+            layers: BTreeSet::new(),
             sample: first.sample.as_ref().map(|sample| sample.one_in),
             detached: BTreeMap::new(),
             missing: BTreeSet::new(),
@@ -312,6 +315,8 @@ impl Run {
             }
             return;
         }
+        self.layers
+            .extend(report.layers.iter().take(most).map(|layer| printable(&layer.layer)));
         for layer in &report.layers {
             let missing = layer.not_measured.iter().take(most);
             let missing = missing.map(|op| format!("{} {}", printable(&layer.layer), op.what));
@@ -341,6 +346,7 @@ impl Run {
         self.groups.len() <= MOST
             && self.detached.len() <= MOST
             && self.missing.len() <= MOST
+            && self.layers.len() <= MOST
             && self.groups.iter().all(is_possible)
     }
 
@@ -351,8 +357,10 @@ impl Run {
 
     /// Calls by their name; `None` if they were not measured.
     fn group(&self, name: &str) -> Option<Group> {
-        let layer = name.split(' ').next().unwrap_or_default();
-        let is_missing = self.missing.contains(name) || self.missing.contains(&format!("{layer} everything"));
+        // Families are no operations of a layer.
+        let layer = name.split_once(' ').map(|(layer, _)| layer);
+        let lacks = |layer: &str| !self.layers.contains(layer) || self.missing.contains(&format!("{layer} everything"));
+        let is_missing = self.missing.contains(name) || layer.is_some_and(lacks);
         match self.groups.iter().find(|group| group.name == name) {
             Some(group) => Some(group.clone()),
             None if is_missing => None,
@@ -859,6 +867,7 @@ mod tests {
             subject: "PID 4711 (postgres)".into(),
             duration_ns: 10_000_000_000,
             has_stack: true,
+            layers: BTreeSet::new(),
             sample: None,
             detached: BTreeMap::new(),
             missing: BTreeSet::new(),
@@ -1127,6 +1136,28 @@ mod tests {
         let expected = ["calls/s", "5.0", "0.0", "-5.0", "-100.0", "%"];
         assert_eq!(words(&text, "calls/s"), expected, "{text}");
         assert!(!text.contains("avg"), "{text}");
+    }
+
+    #[test]
+    fn a_layer_that_one_run_did_not_select_is_no_difference() {
+        let of = |layer: &str| {
+            format!(
+                r#"{{"schema_version":1,"start":"","duration_ns":1000000000,"subject":"","layers":[{{"layer":"{layer}",
+                    "ops":[{{"op":"read","count":3,"total_ns":9,"max_ns":3,"buckets":[]}}]}}],"stack":null}}"#
+            )
+        };
+        let [vfs, blk] = ["vfs", "blk"].map(|layer| run_of(of(layer).as_bytes()).unwrap());
+        let text = text(&vfs, &blk, None);
+        let rates: Vec<Vec<&str>> = text
+            .lines()
+            .filter(|line| line.contains("calls/s"))
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        assert_eq!(
+            rates,
+            [["calls/s", "3.0", "-", "-"], ["calls/s", "-", "3.0", "-"]],
+            "{text}"
+        );
     }
 
     /// A report with every field that is read.
