@@ -20,7 +20,7 @@ use serde::de::Error;
 use self::lines::Lines;
 pub use self::replay::{Comparison, Measured, Recorded, Same, TimedCalls};
 use crate::analyse;
-use crate::model::ids::NOT_SPLIT;
+use crate::model::ids::{self, NOT_SPLIT};
 use crate::printable::printable;
 use crate::recording::{Recording, Replayed, Span, is_recording};
 use crate::source::{Item, Source, Until};
@@ -47,6 +47,8 @@ struct Run {
     has_stack: bool,
     /// The layers that were selected, of a run of single layers.
     layers: BTreeSet<String>,
+    /// Times of requests include the queue (`-Q`).
+    is_queued: bool,
     /// Of how many calls one was measured. `None`: all were.
     sample: Option<u64>,
     /// Layers that were not measured to the end (`--budget`), and for how many nanoseconds each was.
@@ -89,17 +91,27 @@ pub fn compare(
     remark: &mut dyn FnMut(&str),
 ) -> Result<String, String> {
     let (before, after) = (read(before, remark)?, read(after, remark)?);
-    if before.has_stack != after.has_stack {
-        return Err(
-            "cannot compare a report of the whole stack with one of single layers (-T); record both in one way"
-                .to_owned(),
-        );
-    }
+    comparable(&before, &after)?;
     if let Some(path) = page {
         let page = page_of(&before, &after);
         std::fs::write(path, page).map_err(|error| format!("cannot write '{}': {error}", path.display()))?;
     }
     Ok(text(&before, &after, width))
+}
+
+/// Whether the numbers of two runs have the same meaning.
+///
+/// # Errors
+/// One line: they do not.
+fn comparable(before: &Run, after: &Run) -> Result<(), String> {
+    let differ = if before.has_stack != after.has_stack {
+        "a report of the whole stack with one of single layers (-T)"
+    } else if before.is_queued != after.is_queued && before.has_requests() && after.has_requests() {
+        "requests whose times include the queue (-Q) with requests without it"
+    } else {
+        return Ok(());
+    };
+    Err(format!("cannot compare {differ}; record both in one way"))
 }
 
 /// The comparison as a page.
@@ -290,6 +302,7 @@ impl Run {
             duration_ns: 0,
             has_stack: first.stack.is_some(),
             layers: BTreeSet::new(),
+            is_queued: first.filter.queued,
             sample: first.sample.as_ref().map(|sample| sample.one_in),
             detached: BTreeMap::new(),
             missing: BTreeSet::new(),
@@ -348,6 +361,11 @@ impl Run {
             && self.missing.len() <= MOST
             && self.layers.len() <= MOST
             && self.groups.iter().all(is_possible)
+    }
+
+    /// Whether times of requests are compared; of the whole stack, those of calls are.
+    fn has_requests(&self) -> bool {
+        self.layers.contains(ids::Layer::Blk.name())
     }
 
     /// That its numbers are estimates.
@@ -868,6 +886,7 @@ mod tests {
             duration_ns: 10_000_000_000,
             has_stack: true,
             layers: BTreeSet::new(),
+            is_queued: false,
             sample: None,
             detached: BTreeMap::new(),
             missing: BTreeSet::new(),
@@ -1158,6 +1177,22 @@ mod tests {
             [["calls/s", "3.0", "-", "-"], ["calls/s", "-", "3.0", "-"]],
             "{text}"
         );
+    }
+
+    #[test]
+    fn requests_with_the_queue_are_not_compared_with_others() {
+        let run = |layer: &str, is_queued| Run {
+            has_stack: false,
+            layers: [layer.to_owned()].into(),
+            is_queued,
+            ..self::run(group(1, 1, 1))
+        };
+        let queued = run("blk", true);
+        let error = comparable(&queued, &run("blk", false)).unwrap_err();
+        assert!(error.contains("(-Q)"), "{error}");
+        for other in [run("blk", true), run("syscall", false)] {
+            assert_eq!(comparable(&queued, &other), Ok(()));
+        }
     }
 
     /// A report with every field that is read.
