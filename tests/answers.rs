@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use folder::Folder;
-use iostackbreakdown::model::ids::Op;
+use iostackbreakdown::model::ids::{Layer, Op};
 use iostackbreakdown::model::record::{Call, Records};
-use iostackbreakdown::model::recording::Names;
+use iostackbreakdown::model::recording::{Meta, Names};
+use iostackbreakdown::model::run_info::LayerInfo;
 use iostackbreakdown::recording::{Limits, Writer};
 use serde_json::Value;
 
@@ -22,9 +23,13 @@ struct Recorded(Folder);
 
 impl Recorded {
     fn new(name: &str, batches: Vec<Records>) -> Self {
+        Self::of(name, synthetic::meta(), batches)
+    }
+
+    fn of(name: &str, meta: Meta, batches: Vec<Records>) -> Self {
         let recorded = Self(Folder::new(&format!("answers-{name}")));
         let limits = Limits::default();
-        let mut writer = Writer::create(&recorded.path(), synthetic::meta(), Names::Full, limits).unwrap();
+        let mut writer = Writer::create(&recorded.path(), meta, Names::Full, limits).unwrap();
         let end = synthetic::BEGAN_NS + 200_000_000;
         for batch in batches {
             writer.records(batch, end).unwrap();
@@ -375,6 +380,50 @@ fn seeks_are_those_between_the_recorded_requests() {
     assert!(distances.len() > 10);
     let text = recorded.run("report", &["--seeks", "--by", "file"]).1;
     assert!(text.contains("who sends the head away"), "{text}");
+}
+
+/// That no call took longer would be a limit that holds.
+#[test]
+fn what_was_not_recorded_is_no_answer() {
+    let recorded_with = |layer: Layer| {
+        let mut meta = synthetic::meta();
+        meta.run.layers = vec![LayerInfo {
+            layer,
+            refused: None,
+            not_measured: Vec::new(),
+            completions_skip_interrupts: false,
+        }];
+        Recorded::of(&format!("only-{layer}"), meta, Vec::new())
+    };
+    let [calls, requests] = [Layer::Syscall, Layer::Blk].map(recorded_with);
+    for (recorded, words, said) in [
+        (
+            &requests,
+            &["--limit", "read=1ms"][..],
+            "recorded with -T blk: calls are not in it",
+        ),
+        (
+            &requests,
+            &["--limit", "device=1ms,pread64=1ms"],
+            "recorded with -T blk: calls are not in it",
+        ),
+        (
+            &calls,
+            &["--limit", "read=1ms,queue=1ms"],
+            "recorded with -T syscall: requests are not in it",
+        ),
+        (&calls, &["--seeks"], "recorded with -T syscall: requests are not in it"),
+    ] {
+        let done = recorded.run("report", words);
+        assert_eq!(done, (Some(1), String::new(), format!("error: {said}\n")), "{words:?}");
+    }
+    for (recorded, words) in [
+        (&requests, &["--limit", "device=1ms", "--seeks"][..]),
+        (&calls, &["--limit", "read=1ms", "--access"]),
+    ] {
+        let (status, _, err) = recorded.run("report", words);
+        assert_eq!((status, &*err), (Some(0), ""), "{words:?}");
+    }
 }
 
 #[test]

@@ -8,8 +8,9 @@ use crate::analyse::records::names::Names;
 use crate::args::{Form, Options, Part, Talk};
 use crate::cause::Cause;
 use crate::model::clock::Clock;
+use crate::model::ids::{Layer, joined};
 use crate::model::report::Filter;
-use crate::model::report::records::Questions;
+use crate::model::report::records::{Limited, Questions};
 use crate::number::thousands;
 use crate::recording::Unneeded;
 use crate::say;
@@ -33,6 +34,8 @@ pub fn answers(from: &Path, part: &Part, questions: &Questions, options: &Option
     if options.measure.scope.is_named() {
         return Err("-T selects reports; the answers have all levels".to_owned().into());
     }
+    let layers: Vec<Layer> = meta.run.layers.iter().map(|info| info.layer).collect();
+    check_recorded(questions, &layers)?;
     let (start, end) = recording.span();
     let span = span(part, meta.clocks, start, end)?;
     let mut names = Names::of(meta, selection);
@@ -69,6 +72,26 @@ pub fn answers(from: &Path, part: &Part, questions: &Questions, options: &Option
     say_damage(&recording);
     let is_broken = report.limits.is_some_and(|limits| limits.is_broken());
     Ok(if is_broken { BROKEN } else { 0 })
+}
+
+/// Whether what is asked about is among the recorded layers. None of an earlier version's recording are known.
+///
+/// # Errors
+/// If not, in one line: that nothing was found would look like an answer.
+fn check_recorded(questions: &Questions, layers: &[Layer]) -> Result<(), Cause> {
+    let of_limits = questions.limits.iter().map(|limit| match limit.of {
+        Limited::Queue | Limited::Device => (Layer::Blk, "requests"),
+        Limited::Family(_) | Limited::Op(_) => (Layer::Syscall, "calls"),
+    });
+    let of_seeks = questions.seeks.map(|_| (Layer::Blk, "requests"));
+    let mut needed = of_limits.chain(of_seeks);
+    match needed.find(|(layer, _)| !layers.is_empty() && !layers.contains(layer)) {
+        Some((_, what)) => {
+            let recorded = joined(layers, Layer::name).replace(", ", ",");
+            Err(format!("recorded with -T {recorded}: {what} are not in it").into())
+        }
+        None => Ok(()),
+    }
 }
 
 /// The terminal that the answers go to, if they go to one.
