@@ -97,6 +97,8 @@ pub struct Text {
     lines: Option<OneLine>,
     /// Notes that are not repeated. `None`: each report has all of them.
     printed: Option<Printed>,
+    /// The headings of slow calls were printed.
+    has_slow_heading: bool,
 }
 
 impl Text {
@@ -110,7 +112,15 @@ impl Text {
             },
             lines: is_oneline.then(OneLine::default),
             printed: None,
+            has_slow_heading: false,
         }
+    }
+
+    fn print_slow_heading(&mut self, sheet: &mut Sheet<'_>) -> io::Result<()> {
+        if std::mem::replace(&mut self.has_slow_heading, true) {
+            return Ok(());
+        }
+        slow::print_heading(sheet.screen.width, &mut sheet.out)
     }
 }
 
@@ -119,13 +129,17 @@ impl View for Text {
     fn begin(&mut self, first: &Report, sheet: &mut Sheet<'_>) -> io::Result<()> {
         self.printed = (!self.options.verbose).then(|| Printed::of(first));
         if first.stack.as_ref().is_some_and(|stack| stack.slow.is_some()) {
-            slow::print_heading(sheet.screen.width, &mut sheet.out)?;
+            self.print_slow_heading(sheet)?;
         }
         Ok(())
     }
 
     fn events(&mut self, events: &Events, sheet: &mut Sheet<'_>) -> io::Result<()> {
         let zone = Offset::from_seconds(events.utc_offset).unwrap_or(Offset::UTC);
+        // Reports of single layers do not say at the beginning that they have slow calls.
+        if !events.slow_calls.is_empty() {
+            self.print_slow_heading(sheet)?;
+        }
         for call in &events.slow_calls {
             slow::print(call, zone, sheet.screen, &mut sheet.out)?;
         }
@@ -981,6 +995,35 @@ mod tests {
         let umlauts = "ä".repeat(81);
         assert_eq!(wrapped(&umlauts), format!("{}\n  ä\n", "ä".repeat(80)));
         assert_eq!(wrapped("PID 1 (\u{1b}[31m\n)  "), "PID 1 (?[31m )\n");
+    }
+
+    #[test]
+    fn slow_calls_of_single_layers_have_headings_once() {
+        let options = TextOptions {
+            unit: Unit::Nanoseconds,
+            summary_only: false,
+            verbose: false,
+            interval: None,
+            is_first: true,
+            width: None,
+            is_colored: false,
+        };
+        let mut view = Text::new(options, false);
+        let mut out = Vec::new();
+        let mut sheet = Sheet {
+            out: &mut out,
+            screen: crate::view::Screen::default(),
+        };
+        let events = Events {
+            slow_calls: vec![crate::model::report::slow::SlowCall::default()],
+            ..Events::default()
+        };
+        for _ in 0..2 {
+            view.events(&events, &mut sheet).unwrap();
+        }
+        let text = String::from_utf8(out).unwrap();
+        let headings: Vec<bool> = text.lines().map(|line| line.starts_with("TIME ")).collect();
+        assert_eq!(headings, [true, false, false], "{text}");
     }
 
     #[test]
