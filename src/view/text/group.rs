@@ -6,7 +6,7 @@ use super::family::print_families;
 use super::interval;
 use super::number::{BYTE_COLUMNS, TIME_COLUMNS, column_units, percent, thousands, time_sum};
 use super::{Page, TextOptions, counted, estimate, print_ops, print_table};
-use crate::model::ids::Layer;
+use crate::model::ids::{Layer, Op};
 use crate::model::report::group::{By, GroupsReport, Numbers, OthersReport, Who};
 use crate::model::report::{LayerReport, OpReport, Report};
 
@@ -112,6 +112,16 @@ fn ranking(groups: &GroupsReport, layer: Option<Layer>, page: &mut Page) {
     print_table(&rows, [9, 9, 7, 8], NAMES, page);
 }
 
+/// What requests belong to no group. Records name the process of a request only if it has made a call.
+fn unowned_requests(by: By, requests: &[OpReport]) -> &'static str {
+    let has_others = requests.iter().any(|op| op.op != Op::Flush && op.count() > 0);
+    match by {
+        By::File => "direct I/O, metadata of file systems, flushes",
+        _ if has_others => "requests whose process is not known; flushes, each of which serves several processes",
+        _ => "flushes, each of which serves several processes",
+    }
+}
+
 /// Remarks that readers of the table need.
 fn remarks(report: &Report, groups: &GroupsReport, page: &mut Page) {
     let mut all = groups.groups.iter();
@@ -121,10 +131,7 @@ fn remarks(report: &Report, groups: &GroupsReport, page: &mut Page) {
         let has_calls = has_calls || !unowned.numbers.families.is_empty();
         let has_requests = !unowned.numbers.ops(Layer::Blk).is_empty() || !unowned.numbers.not_waited.is_empty();
         let calls = "calls that take a path, failed opens";
-        let requests = match groups.by {
-            By::File => "direct I/O, metadata of file systems, flushes",
-            _ => "flushes, each of which serves several processes",
-        };
+        let requests = unowned_requests(groups.by, unowned.numbers.ops(Layer::Blk));
         let what: Vec<&str> = [(has_calls, calls), (has_requests, requests)]
             .into_iter()
             .filter_map(|(has, what)| has.then_some(what))
@@ -224,4 +231,30 @@ impl Details<'_> {
 /// Whether any of a layer's calls belong to a group.
 pub fn has_calls(groups: &GroupsReport, layer: &LayerReport) -> bool {
     groups.total.sums(Some(layer.layer)).count > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::histogram::Histogram;
+
+    #[test]
+    fn reads_of_no_process_are_not_flushes() {
+        let ended = |op| {
+            let mut histogram = Histogram::default();
+            histogram.record(1);
+            OpReport {
+                histogram,
+                ..OpReport::new(op)
+            }
+        };
+        let flush = ended(Op::Flush);
+        let only_flushes = unowned_requests(By::Process, &[OpReport::new(Op::Read), flush.clone()]);
+        assert_eq!(only_flushes, "flushes, each of which serves several processes");
+        let with_reads = unowned_requests(By::Process, &[ended(Op::Read), flush]);
+        assert!(
+            with_reads.starts_with("requests whose process is not known; "),
+            "{with_reads}"
+        );
+    }
 }
