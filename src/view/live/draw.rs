@@ -150,7 +150,7 @@ fn header(model: &Model, canvas: &mut Canvas<'_>) {
         (Shows::Recording(name), subject) => format!("{name}  {subject}"),
     };
     let mut left = format!(" IOStackBreakdown  {}  {whose}", model.facts.host);
-    if let Some(sums) = model.shown.as_ref().map(|shown| sums(&shown.report)) {
+    if let Some(sums) = model.shown.as_ref().and_then(|shown| sums(&shown.report)) {
         let longer = format!("{left}  {sums}");
         if longer.chars().count() + 2 <= usize::from(start) {
             left = longer;
@@ -181,18 +181,18 @@ fn state(model: &Model) -> String {
     }
 }
 
-/// Calls and bytes of all families together: `5,695 calls/s  12.4 MB/s`.
-fn sums(report: &Report) -> String {
-    let families = report.stack.iter().flat_map(|stack| &stack.families);
-    let sums = families.fold((0_u64, 0_u64), |(calls, bytes), family| {
+/// Calls and bytes of all families together: `5,695 calls/s  12.4 MB/s`. `None`: there are no families.
+fn sums(report: &Report) -> Option<String> {
+    let families = &report.stack.as_ref()?.families;
+    let sums = families.iter().fold((0_u64, 0_u64), |(calls, bytes), family| {
         (calls.saturating_add(family.count()), bytes.saturating_add(family.bytes))
     });
     let rate = |n| canvas::per_second(n, report.length);
-    format!(
+    Some(format!(
         "{} calls/s  {}/s",
         thousands(rate(sums.0)),
         crate::number::decimal_bytes(rate(sums.1))
-    )
+    ))
 }
 
 /// Calls and requests that are in none of the numbers of the second.

@@ -112,8 +112,9 @@ impl Tail {
 /// # Errors
 /// If the dimension was not counted and there are no records, in one line with what to do.
 pub fn groups(report: &Report, beside: &Beside, of: Dimension) -> Result<Vec<Group>, String> {
-    let counted = report.groups.as_ref().filter(|groups| groups.by == of.counted());
-    if let Some(groups) = counted {
+    // Without the whole stack no group has calls of families, whose numbers these are.
+    let counted = report.groups.as_ref().filter(|_| report.stack.is_some());
+    if let Some(groups) = counted.filter(|groups| groups.by == of.counted()) {
         return Ok(match of {
             Dimension::By(_) => from_counters(groups),
             Dimension::Unit => by_unit(groups),
@@ -125,10 +126,7 @@ pub fn groups(report: &Report, beside: &Beside, of: Dimension) -> Result<Vec<Gro
         return Ok(groups.iter().map(from_records).collect());
     }
     let by = of.counted();
-    let has = report
-        .groups
-        .as_ref()
-        .map(|groups| format!("counted by {}; ", groups.by));
+    let has = counted.map(|groups| format!("counted by {}; ", groups.by));
     Err(format!(
         "{}for {} start with --by {by}",
         has.unwrap_or_default(),
@@ -333,6 +331,21 @@ mod tests {
                 .unwrap_err()
                 .ends_with("for units start with --by cgroup")
         );
+    }
+
+    #[test]
+    fn without_the_whole_stack_groups_are_those_of_records() {
+        let (mut report, mut beside) = (example::report(3), example::beside(3));
+        report.stack = None;
+        let of = Dimension::By(By::Process);
+        assert_eq!(
+            groups(&report, &beside, of).unwrap_err(),
+            "for processes start with --by process"
+        );
+        let moment = beside.moment.as_mut().unwrap();
+        moment.groups[0].0 = By::Process;
+        let recorded = moment.groups[0].1.len();
+        assert_eq!(groups(&report, &beside, of).unwrap().len(), recorded);
     }
 
     #[test]

@@ -56,6 +56,9 @@ pub fn draw(model: &Model, report: &Report, canvas: &mut Canvas<'_>, y: u16) -> 
         sparkline(model, *family, canvas, (spark.0, spark.1, line));
         line += 1;
     }
+    if report.stack.is_none() {
+        return y + 1;
+    }
     if families.is_empty() {
         canvas.text(1, line, "no I/O calls", Tone::Dim);
         return line + 1;

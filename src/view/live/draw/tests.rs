@@ -93,6 +93,19 @@ fn the_numbers_are_those_of_the_report() {
     }
 }
 
+/// Recordings of single layers have calls, but none in a family.
+#[test]
+fn without_the_whole_stack_no_rate_of_calls_is_shown() {
+    let mut model = Model::new(example::facts(), None);
+    let mut report = example::report(3);
+    report.stack = None;
+    model.second(report, example::slow(3), &example::beside(3)).unwrap();
+    let text = screen(&model, BEST, (200, 40)).join("\n");
+    assert!(!text.contains(" calls/s") && !text.contains("no I/O calls"), "{text}");
+    let whole = screen(&example::model(4), BEST, (200, 40)).join("\n");
+    assert!(whole.contains(" calls/s"), "{whole}");
+}
+
 #[test]
 fn any_size_is_drawn_and_small_ones_say_so() {
     for (_, keys) in VIEWS {
