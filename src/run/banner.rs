@@ -77,7 +77,7 @@ pub fn banner(
         format!(", calls of {} or longer", time_each(nanoseconds(slower)))
     });
     format!(
-        "{verb} {}{latency}{of}{queued}{slower}{sampled}{to}{missing}... Hit Ctrl-C to end.",
+        "{verb} {}{latency}{of}{to}{queued}{slower}{sampled}{missing}... Hit Ctrl-C to end.",
         measured.join(", "),
     )
 }
@@ -173,6 +173,10 @@ mod tests {
         assert_eq!(
             banner_for("-T blk", "sda", &[], Purpose::Recording(Path::new("x.iosb"))),
             "Recording blk of sda to x.iosb... Hit Ctrl-C to end."
+        );
+        assert_eq!(
+            banner_for("-T blk -Q", "sda", &[], Purpose::Recording(Path::new("x.iosb"))),
+            "Recording blk of sda to x.iosb, time in the queue included... Hit Ctrl-C to end."
         );
         let ring = |triggers| Purpose::Ring {
             span: Duration::from_secs(60),
