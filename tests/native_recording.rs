@@ -235,6 +235,17 @@ fn names_are_not_in_a_recording_that_hides_them() {
         assert_eq!(report.contains("secret-name"), names == "full", "{report}");
         assert_eq!(meta.contains("secret-name"), names == "full", "{meta}");
     }
+    for (name, words, names) in [
+        ("none.iosb", ["--comm", "cat"], "none"),
+        ("none.iosb", ["--file", "secret-name"], "none"),
+        ("hash.iosb", ["--dir", "secret-folder"], "hash"),
+    ] {
+        let said = refused(&folder, &[&["report", name][..], &words].concat());
+        assert!(
+            said.ends_with(&format!("is in the recording, which was made with --names {names}\n")),
+            "{said}"
+        );
+    }
 }
 
 fn now_ns() -> u64 {

@@ -10,7 +10,7 @@ use crate::kernel::owners::KnownOwners;
 use crate::kernel::{cgroup, description};
 use crate::model::ids::{By, Layer, joined};
 use crate::model::record::Kind;
-use crate::model::recording::{End, Meta};
+use crate::model::recording::{End, Meta, Names as How};
 use crate::model::report::Filter;
 use crate::model::selection::Selection;
 use crate::recording::Recording;
@@ -265,6 +265,14 @@ pub fn selection(meta: &Meta, target: &Target) -> Result<Selection, Cause> {
     Ok(selection)
 }
 
+/// Why nothing can be found by its name, if names were written in one of these ways.
+fn hidden(meta: &Meta, ways: &[How]) -> String {
+    match ways.contains(&meta.names) {
+        true => format!(", which was made with --names {}", meta.names.name()),
+        false => String::new(),
+    }
+}
+
 /// Checks that what is selected is in the recording. `names` has its definitions.
 ///
 /// # Errors
@@ -297,7 +305,8 @@ pub fn check_found(names: &Names, recording: &Recording) -> Result<(), Cause> {
     if let Some(comm) = comm.as_ref().filter(|_| !names.has_selected_comm())
         && is_complete(Kind::Thread)
     {
-        return Err(format!("no thread named '{comm}' is in the recording").into());
+        let hidden = hidden(recording.meta(), &[How::None]);
+        return Err(format!("no thread named '{comm}' is in the recording{hidden}").into());
     }
     if let Some(folder) = names.selected_directory() {
         say!("note: '{folder}' is a directory: --dir selects the files in it, --file only the directory itself");
@@ -308,7 +317,8 @@ pub fn check_found(names: &Names, recording: &Recording) -> Result<(), Cause> {
         } else {
             "no file of that path or below that directory"
         };
-        let line = format!("{what} is in the recording");
+        let hidden = hidden(recording.meta(), &[How::None, How::Hash]);
+        let line = format!("{what} is in the recording{hidden}");
         if is_complete(Kind::File) {
             return Err(line.into());
         }
