@@ -112,6 +112,14 @@ fn ranking(groups: &GroupsReport, layer: Option<Layer>, page: &mut Page) {
     print_table(&rows, [9, 9, 7, 8], NAMES, page);
 }
 
+/// What calls belong to no group.
+fn unowned_calls(by: By) -> &'static str {
+    match by {
+        By::File | By::Disk | By::Fd => "calls that take a path, failed opens",
+        _ => "calls of threads that are not known",
+    }
+}
+
 /// What requests belong to no group. Records name the process of a request only if it has made a call.
 fn unowned_requests(by: By, requests: &[OpReport]) -> &'static str {
     let has_others = requests.iter().any(|op| op.op != Op::Flush && op.count() > 0);
@@ -130,7 +138,7 @@ fn remarks(report: &Report, groups: &GroupsReport, page: &mut Page) {
         let has_calls = unowned.numbers.layers.iter().any(|(layer, _)| *layer != Layer::Blk);
         let has_calls = has_calls || !unowned.numbers.families.is_empty();
         let has_requests = !unowned.numbers.ops(Layer::Blk).is_empty() || !unowned.numbers.not_waited.is_empty();
-        let calls = "calls that take a path, failed opens";
+        let calls = unowned_calls(groups.by);
         let requests = unowned_requests(groups.by, unowned.numbers.ops(Layer::Blk));
         let what: Vec<&str> = [(has_calls, calls), (has_requests, requests)]
             .into_iter()
@@ -237,6 +245,12 @@ pub fn has_calls(groups: &GroupsReport, layer: &LayerReport) -> bool {
 mod tests {
     use super::*;
     use crate::model::histogram::Histogram;
+
+    #[test]
+    fn calls_without_a_user_may_have_a_file() {
+        assert_eq!(unowned_calls(By::File), "calls that take a path, failed opens");
+        assert_eq!(unowned_calls(By::User), "calls of threads that are not known");
+    }
 
     #[test]
     fn reads_of_no_process_are_not_flushes() {
