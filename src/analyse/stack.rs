@@ -142,6 +142,7 @@ fn not_measured(row: Row, measured: &Measured<'_>) -> Option<NotMeasured> {
         None => refused.unwrap_or("none of its functions could be probed"),
     };
     let instead = match row {
+        Row::Layer(Layer::Syscall) => "later calls are in no row",
         Row::Layer(_) if !measured.is_split() => "the time is in the row kernel (not split)",
         Row::Layer(_) => "the time is in the row above",
         Row::Queue | Row::Device => "waits for requests are in the row of others' I/O",
@@ -262,5 +263,10 @@ mod tests {
         assert_eq!(gone, [ext4, Row::Queue, Row::Device]);
         let reported = "detached: waits for requests are in the row of others' I/O";
         assert_eq!(reason(Row::Device, &measured).as_deref(), Some(reported));
+
+        // Nothing is above the system calls, whose row is that of all the kernel if nothing below is measured.
+        measured.detached.insert(Layer::Syscall, "detached".to_owned());
+        let reported = "detached: later calls are in no row";
+        assert_eq!(reason(Row::Layer(Layer::Syscall), &measured).as_deref(), Some(reported));
     }
 }
