@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use super::counts::{FENTRY, Hook, KPROBE, KPROBE_EVENT, RAW_TRACEPOINT, SESSION, TRACEPOINT};
@@ -53,6 +55,7 @@ pub const CHECKS: &[Check] = &[
     Check::new("events: requests and sleeps of direct reads", requests).when(is_here),
     Check::new("events: files that are opened and closed have their paths", opened).when(is_here),
     Check::new("events: files that were open before have their paths", open_before).when(is_here),
+    Check::new("events: calls on excluded files are not under way", excluded).when(is_here),
     Check::new("events: positions, descriptors and mappings", |guest| {
         positions(guest, None)
     })
@@ -342,6 +345,36 @@ fn opened(guest: &Guest) -> Result<(), String> {
     match writes.len() as u64 == FILES {
         true => Ok(()),
         false => Err(format!("{} writes", writes.len())),
+    }
+}
+
+/// The last call of a thread reads from a pipe, which is excluded. It is in no call when the recording ends.
+fn excluded(guest: &Guest) -> Result<(), String> {
+    let (mut pipe, mut writer) = std::io::pipe().map_err(|e| format!("pipe: {e}"))?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (over, (has_read, read)) = (Arc::clone(&is_over), mpsc::channel());
+    let thread = std::thread::spawn(move || {
+        // The first one begins before the recording.
+        let reads = [(); 2].map(|()| pipe.read_exact(&mut [0]));
+        let _ = has_read.send(reads);
+        // It runs: of one that waits, /proc shows what for.
+        while !over.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+        nix::unistd::gettid().as_raw().cast_unsigned()
+    });
+    let recorded = recorded(guest, &[], |_| {
+        let _ = writer.write_all(&[7; 2]);
+        let _ = read.recv();
+    });
+    is_over.store(true, Ordering::Relaxed);
+    let reader = thread.join().map_err(|_| "the reader panicked")?;
+    let recorded = recorded?;
+    let calls = recorded.records.calls.iter();
+    let its: Vec<&Call> = calls.filter(|call| call.tid == reader).collect();
+    match its.is_empty() {
+        true => Ok(()),
+        false => Err(format!("{its:?}")),
     }
 }
 

@@ -136,6 +136,7 @@ const SELECTION: &[Line] = &[
     ("events: requests", ENDS),
     ("events: files that are opened and closed", &["5.10"]),
     ("events: a line for each call", &["5.10"]),
+    ("events: calls on excluded files", ENDS),
     ("events: positions, descriptors and mappings", &["6.12"]),
     ("events: positions, descriptors and mappings, tracepoint", ENDS),
     ("events: requests of io_uring and AIO, kprobe", &["6.1", "6.12"]),
