@@ -20,9 +20,10 @@ use std::process::Command;
 use folder::Folder;
 use iostackbreakdown::export::output::{Directory, Stream};
 use iostackbreakdown::export::{Format, Output, Selection, Summary, export};
+use iostackbreakdown::model::ids::Layer;
 use iostackbreakdown::model::record::{Records, Sleep};
 use iostackbreakdown::model::recording::Names;
-use iostackbreakdown::model::run_info::RunInfo;
+use iostackbreakdown::model::run_info::{LayerInfo, RunInfo};
 use iostackbreakdown::model::snapshot::Snapshot;
 use iostackbreakdown::recording::{Limits, Writer};
 use left_out::left_out;
@@ -301,6 +302,11 @@ fn long_recording(path: &Path, calls: u64) {
         began_ns: synthetic::BEGAN_NS,
         ..kept.run
     };
+    // The scene has no requests.
+    meta.run.layers.push(LayerInfo {
+        layer: Layer::Blk,
+        ..meta.run.layers[0].clone()
+    });
     let counters = |at_ns| Snapshot {
         at_ns,
         ..kept.before.clone()
