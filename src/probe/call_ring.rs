@@ -116,6 +116,7 @@ mod tests {
     use libbpf_sys as sys;
 
     use super::*;
+    use crate::probe::request::CALL_SLOT;
 
     fn array(value: usize, len: u32) -> MapHandle {
         let options = sys::bpf_map_create_opts {
@@ -129,6 +130,7 @@ mod tests {
     /// The kernel side's part is tested in `tests/kernel_side.rs`.
     #[test]
     fn complete_records_are_taken_out_once_and_in_their_order() {
+        assert_eq!(CALL_SLOT as usize, size_of::<call_slot>());
         let of = CallSlots { each: 4, cpus: 2 };
         let maps = [array(size_of::<call_ring>(), 2), array(size_of::<call_slot>(), 8)];
         let rings = CallRings::map(&maps[0], &maps[1], of).unwrap();

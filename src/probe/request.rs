@@ -100,7 +100,7 @@ const PART_OF_MEMORY: u64 = 64;
 /// The part of the memory that a named total is at most: the kernel allocates all of it at the start.
 const LARGEST_PART_OF_MEMORY: u64 = 8;
 /// Bytes of a slot for a call (`struct call_slot`).
-const CALL_SLOT: u32 = 96;
+pub const CALL_SLOT: u32 = 96;
 /// A ring of the kernel has room for any record, the longest of which is a path.
 const SMALLEST_RING: u64 = 16 << 10;
 /// The kernel's limit is beyond this, and so is any use.
@@ -218,10 +218,6 @@ mod tests {
 
     #[test]
     fn half_of_what_a_cpu_has_is_for_slots_if_it_is_enough_for_both() {
-        assert_eq!(
-            CALL_SLOT as usize,
-            size_of::<crate::kernel::interface::types::call_slot>()
-        );
         let slots = |ring_bytes, online: &[u32]| RecordWish { ring_bytes }.call_slots(online);
         let (each, cpus) = (32 << 10, 6);
         assert_eq!(slots(8 << 20, &[0, 5]), CallSlots { each, cpus });
