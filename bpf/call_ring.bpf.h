@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
  * Rings of the tool's own for the records of usual calls, one for each CPU: arrays of slots that are mapped into user space.
- * The kernel's ring costs five times as much. It has the records of all other kinds and lengths, and those of calls that find
+ * The kernel's ring costs three times as much. It has the records of all other kinds and lengths, and those of calls that find
  * no slot: of this CPU all are taken, it came after the start, or another of its tasks was preempted while it took one.
  *
  * A call ends in its task, and never in an interrupt.
