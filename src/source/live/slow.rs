@@ -9,6 +9,7 @@ use crate::kernel::interface::types::slow_call;
 use crate::kernel::interface::{PATH_ALONE, SLOW_HAS_FILE, SLOW_HAS_OFFSET, SLOW_HAS_SIZE};
 use crate::kernel::names;
 use crate::model::events::Events;
+use crate::model::record::errno_of;
 use crate::model::report::slow::{CallPath, Inode, LeftOut, PathKind, SlowCall, SlowRow};
 use crate::model::run_info::{RunInfo, StackInfo};
 use crate::probe::attach::Attached;
@@ -75,9 +76,6 @@ impl SlowCalls {
     }
 }
 
-/// Largest errno that a system call returns.
-const MAX_ERRNO: i64 = 4095;
-
 /// The same moment by the wall clock and by the programs' clock.
 #[derive(Debug, Clone, Copy)]
 struct Clocks {
@@ -99,7 +97,7 @@ fn slow_call(record: &slow_call, run: &RunInfo, stack: &StackInfo, clocks: &Cloc
     let info = run.ops.get(usize::from(record.op))?;
     let measured = Measured::of(stack);
     let has = |what: u32| u32::from(record.has) & what != 0;
-    let errno = (-MAX_ERRNO..0).contains(&record.value).then(|| -record.value as i32);
+    let errno = errno_of(record.value);
     let rows = measured.rows().filter_map(|row| {
         Some(SlowRow {
             row,
