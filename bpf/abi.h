@@ -950,20 +950,20 @@ struct path_record_all {
 };
 
 /*
- * A CPU's ring of slots for calls. Its positions count slots since the start, and are in cache lines of their own: programs
+ * A CPU's ring of slots for records. Its positions count slots since the start, and are in cache lines of their own: programs
  * write the first, the reader the second.
  */
-struct call_ring {
+struct slot_ring {
 	__u64 taken;
 	__u64 pad[7];
 	__u64 read;
 	__u64 pad2[7];
 };
 
-/* A call of CALL_ROWS_FEW or CALL_ROWS_NONE. */
-struct call_slot {
-	struct call_record_few few;
-	__u64 turn; /* the position of the call that is complete in it, counted from 1; 0: none */
+/* Has a call of CALL_ROWS_FEW or CALL_ROWS_NONE, or a request. */
+struct record_slot {
+	__u64 record[11];
+	__u64 turn; /* the position of the record that is complete in it, counted from 1; 0: none */
 };
 
 /* Records of a kind that one CPU could not store. */
@@ -1181,8 +1181,8 @@ struct config {
 	__u8 answering_atomics;
 	/* With --sample 1/N: 2^32 / N; a call is measured if a random number of 32 bits is below. 0: all calls are. */
 	__u32 sample;
-	__u32 call_slots; /* of each ring of calls (call_ring.bpf.h): a power of two; 0: there are no such rings */
-	__u32 call_cpus; /* CPUs that have one: those with lower numbers */
+	__u32 ring_slots; /* of each ring of slots (slot_ring.bpf.h): a power of two; 0: there are no such rings */
+	__u32 ring_cpus; /* CPUs that have one: those with lower numbers */
 	__u32 pad;
 };
 
@@ -1266,8 +1266,10 @@ _Static_assert(sizeof(struct file_record) == 88, "no padding");
 _Static_assert(sizeof(struct folder_record) == 24, "no padding");
 _Static_assert(sizeof(struct thread_record) == 64, "no padding");
 _Static_assert(sizeof(struct path_record) == 16, "no padding");
-_Static_assert(sizeof(struct call_ring) == 128, "no padding");
-_Static_assert(sizeof(struct call_slot) == 96, "no padding");
+_Static_assert(sizeof(struct slot_ring) == 128, "no padding");
+_Static_assert(sizeof(struct record_slot) == 96, "no padding");
+_Static_assert(sizeof(struct call_record_few) <= sizeof(((struct record_slot *)0)->record), "it fits");
+_Static_assert(sizeof(struct request_record) <= sizeof(((struct record_slot *)0)->record), "it fits");
 _Static_assert(sizeof(struct lost_records) == 32, "no padding");
 _Static_assert(sizeof(struct walk) == 32, "no padding");
 _Static_assert(sizeof(struct recorder) == 80 + 32 + 8 * (4 + RECORDER_ARGUMENTS + COMM_WORDS) + 4 * 10, "no padding");

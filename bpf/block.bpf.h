@@ -708,10 +708,17 @@ __noinline int record_bio(__u64 address, __u64 thread_and_op, __u64 submitted, _
 static __always_inline void write_request(struct request *rq, bool direct, const struct request_state *state, __u64 now,
 					  __s64 result)
 {
-	struct request_record *record = reserve(RECORD_REQUEST, struct request_record);
+	__u32 left, cpu = bpf_get_smp_processor_id();
+	struct request_record *record;
+	struct record_slot *slot;
 	struct bio *bio;
-	__u32 left;
+	__u64 turn;
 
+	slot = take_slot(cpu, &turn);
+	if (likely(slot))
+		record = (void *)slot->record;
+	else
+		record = reserve_on(cpu, RECORD_REQUEST, struct request_record);
 	if (!record)
 		return;
 	bio = READ(direct, rq, bio);
@@ -732,9 +739,12 @@ static __always_inline void write_request(struct request *rq, bool direct, const
 	record->cmd_flags = READ(direct, rq, cmd_flags);
 	record->flags = named_flags(record->cmd_flags, bio ? READ(direct, bio, bi_opf) : record->cmd_flags);
 	record->error = result < 0 ? -result : 0;
-	record->cpu = bpf_get_smp_processor_id();
+	record->cpu = cpu;
 	fill_inode(record, bio, direct);
-	submit(record);
+	if (likely(slot))
+		complete_slot(slot, turn);
+	else
+		submit(record);
 }
 
 /* The same, out of line (compat.bpf.h), for programs without typed pointers, while the state is in the table. */

@@ -842,7 +842,7 @@ static __always_inline void record_call_with_rows(__u32 thread, const struct bre
 	struct call_record_few *few;
 	struct call_record_all *all;
 	struct recorder *recorder;
-	struct call_slot *slot;
+	struct record_slot *slot;
 	__u64 turn;
 
 	recorder = recorder_of_ended(thread, begin, now, value);
@@ -851,10 +851,10 @@ static __always_inline void record_call_with_rows(__u32 thread, const struct bre
 	/* The compiler would count all bits of it. */
 	barrier_var(below_first);
 	if (likely(is_short && !breakdown->has_waited && !(file_systems & below_first))) {
-		slot = take_call_slot(cpu, &turn);
+		slot = take_slot(cpu, &turn);
 		if (likely(slot)) {
-			fill_few(&slot->few, recorder, breakdown, file_systems, now, value, cpu, class);
-			complete_call_slot(slot, turn);
+			fill_few((void *)slot->record, recorder, breakdown, file_systems, now, value, cpu, class);
+			complete_slot(slot, turn);
 			return;
 		}
 		few = reserve_on(cpu, RECORD_CALL, struct call_record_few);
@@ -923,7 +923,7 @@ __noinline int record_call(__u32 thread, __u64 begin, __u64 now, __s64 value)
 	struct recorder *recorder = config.records ? recorder_of_ended(thread, begin, now, value) : NULL;
 	const volatile struct call_shape *shape;
 	struct call_record *call;
-	struct call_slot *slot;
+	struct record_slot *slot;
 	__u64 turn;
 	__u32 cpu;
 
@@ -935,10 +935,10 @@ __noinline int record_call(__u32 thread, __u64 begin, __u64 now, __s64 value)
 		return 0;
 	}
 	cpu = bpf_get_smp_processor_id();
-	slot = take_call_slot(cpu, &turn);
+	slot = take_slot(cpu, &turn);
 	if (slot) {
-		fill_call(&slot->few.call, recorder, begin, now, value, cpu, CALL_ROWS_NONE, READ_CLASSES);
-		complete_call_slot(slot, turn);
+		fill_call((void *)slot->record, recorder, begin, now, value, cpu, CALL_ROWS_NONE, READ_CLASSES);
+		complete_slot(slot, turn);
 		return 0;
 	}
 	call = reserve_on(cpu, RECORD_CALL, struct call_record);

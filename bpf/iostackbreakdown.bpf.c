@@ -28,7 +28,7 @@ volatile struct control control;
 #include "frames.bpf.h"
 #include "breakdown.bpf.h"
 #include "slow.bpf.h"
-#include "call_ring.bpf.h"
+#include "slot_ring.bpf.h"
 #include "events.bpf.h"
 #include "async.bpf.h"
 #include "syscall.bpf.h"

@@ -437,12 +437,12 @@ fn a_flush_is_kept_only_once_it_has_passed_the_function_that_submits_it() {
 }
 
 #[test]
-fn a_call_gets_the_next_slot_of_its_cpu_unless_all_are_taken_or_another_task_was_faster() {
+fn a_record_gets_the_next_slot_of_its_cpu_unless_all_are_taken_or_another_one_was_faster() {
     let (take, preempted, read) = (0, 1, 2);
     let steps = [
         ((take, 0), 1),
         ((take, 1), 1),
-        // The other task has the second one.
+        // The other one has the second slot.
         ((preempted, 0), 0),
         ((take, 0), 3),
         ((take, 0), 4),
@@ -455,7 +455,7 @@ fn a_call_gets_the_next_slot_of_its_cpu_unless_all_are_taken_or_another_task_was
         ((take, 2), 0),
     ];
     let input: Vec<u64> = steps.iter().flat_map(|((what, cpu), _)| [*what, *cpu]).collect();
-    let program = compile::compile("calls", env!("CARGO_TARGET_TMPDIR"));
+    let program = compile::compile("slot_ring", env!("CARGO_TARGET_TMPDIR"));
     let got = words_of(&mut Command::new(program), &input);
     assert_eq!(got, steps.map(|(_, position)| position));
 }

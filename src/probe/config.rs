@@ -3,7 +3,7 @@
 use super::Hook;
 use super::plan::selection::Selection;
 use super::plan::{BlockWay, CALLS_BY_COOKIE, Plan, PlannedOp, Start};
-use super::request::{CallSlots, GroupWish, Request};
+use super::request::{GroupWish, Request, RingSlots};
 use crate::catalog::{
     COMMANDS, COMPAT, Family, Files, Guard, Layer, Lives, Op, RECORDED, REQUESTS, Returns, Row, SYSCALLS, Says, Shape,
     Syscall, syscall_of,
@@ -38,8 +38,8 @@ pub struct Made {
     pub one_value: Option<OneValue>,
     /// Successful calls with a start in a cookie and a usual duration are counted in bins (`bpf/bins.bpf.h`).
     pub bins: bool,
-    /// The rings of usual calls.
-    pub call_slots: CallSlots,
+    /// The rings of slots.
+    pub ring_slots: RingSlots,
 }
 
 /// The layout of a value that contains the counters of all CPUs.
@@ -201,8 +201,8 @@ fn config(setup: &Setup<'_>, made: Made) -> types::config {
         records: flag(request.records.is_some()),
         answering_atomics: flag(facts.answering_atomics),
         sample: request.sample.map_or(0, Sample::threshold),
-        call_slots: made.call_slots.each,
-        call_cpus: made.call_slots.cpus,
+        ring_slots: made.ring_slots.each,
+        ring_cpus: made.ring_slots.cpus,
         pad: 0,
     }
 }
@@ -831,7 +831,7 @@ mod tests {
         let made = Made {
             one_value,
             bins: true,
-            call_slots: CallSlots::default(),
+            ring_slots: RingSlots::default(),
         };
         let request = Request::default();
         let config = configured(&request, &modern, &none, made);

@@ -18,7 +18,7 @@ use super::config::{self, Made, OneValue, Setup};
 use super::plan::{BlockWay, Plan, Start};
 use super::program::{self, Programs};
 use super::refusal::Why;
-use super::request::{CallSlots, RecordWish, Request};
+use super::request::{RecordWish, Request, RingSlots};
 use crate::kernel::interface::skeleton::{
     IostackbreakdownSkel, IostackbreakdownSkelBuilder, OpenIostackbreakdownMaps, OpenIostackbreakdownSkel,
 };
@@ -82,12 +82,12 @@ pub fn load(setup: &Setup<'_>) -> Result<Loaded, Why> {
     // Bins need calls with their start in a cookie, and per-CPU values without a lookup.
     let has_bins = setup.has_cookies() && facts.per_cpu_values;
     let binned = make_binned(&mut open.maps, plan, has_bins)?;
-    let call_slots = call_slots(setup);
+    let ring_slots = ring_slots(setup);
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         let made = Made {
             one_value,
             bins: binned.is_some(),
-            call_slots,
+            ring_slots,
         };
         config::fill(rodata, setup, made);
     }
@@ -98,7 +98,7 @@ pub fn load(setup: &Setup<'_>) -> Result<Loaded, Why> {
         bss.control.epoch = u64::from(EPOCH_STEP);
     }
     // The model of the rings must exist until the array of rings does.
-    let _model = size_rings(&mut open.maps, setup, call_slots)?;
+    let _model = size_rings(&mut open.maps, setup, ring_slots)?;
     if setup.has_slots() {
         make_empty(&mut open.maps.bss_slots)?;
         if setup.request.records.is_some() {
@@ -114,10 +114,10 @@ pub fn load(setup: &Setup<'_>) -> Result<Loaded, Why> {
     })
 }
 
-/// The rings of usual calls, for which programs need atomic instructions that return the old value.
-fn call_slots(setup: &Setup<'_>) -> CallSlots {
+/// The rings of slots, for which programs need atomic instructions that return the old value.
+fn ring_slots(setup: &Setup<'_>) -> RingSlots {
     let wish = setup.request.records.filter(|_| setup.facts.answering_atomics);
-    let slots = wish.zip(online_cpus()).map(|(wish, online)| wish.call_slots(&online));
+    let slots = wish.zip(online_cpus()).map(|(wish, online)| wish.ring_slots(&online));
     slots.unwrap_or_default()
 }
 
@@ -125,13 +125,13 @@ fn call_slots(setup: &Setup<'_>) -> CallSlots {
 fn size_rings(
     maps: &mut OpenIostackbreakdownMaps<'_>,
     setup: &Setup<'_>,
-    slots: CallSlots,
+    slots: RingSlots,
 ) -> libbpf_rs::Result<Option<MapHandle>> {
     let wish = setup.request.records;
-    maps.call_rings.set_autocreate(slots.each > 0)?;
-    maps.call_slots.set_autocreate(slots.each > 0)?;
-    maps.call_rings.set_max_entries(slots.cpus.max(1))?;
-    maps.call_slots
+    maps.slot_rings.set_autocreate(slots.each > 0)?;
+    maps.record_slots.set_autocreate(slots.each > 0)?;
+    maps.slot_rings.set_max_entries(slots.cpus.max(1))?;
+    maps.record_slots
         .set_max_entries(slots.each.saturating_mul(slots.cpus).max(1))?;
     maps.rings.set_autocreate(wish.is_some())?;
     maps.record_losses.set_autocreate(wish.is_some())?;
@@ -163,7 +163,7 @@ fn new_ring(bytes: u32) -> libbpf_rs::Result<MapHandle> {
 pub fn make_rings(
     skeleton: &IostackbreakdownSkel<'_>,
     wish: RecordWish,
-    slots: CallSlots,
+    slots: RingSlots,
 ) -> libbpf_rs::Result<Vec<MapHandle>> {
     let cpus = 0..entries(cpu_numbers()?);
     let (online, page) = (online_cpus(), page_bytes());

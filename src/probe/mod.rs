@@ -7,8 +7,6 @@ pub mod attach;
 #[cfg(feature = "kernel-side")]
 pub mod binned;
 #[cfg(feature = "kernel-side")]
-mod call_ring;
-#[cfg(feature = "kernel-side")]
 pub mod config;
 pub mod fold;
 #[cfg(feature = "kernel-side")]
@@ -22,6 +20,8 @@ pub mod program;
 pub mod records;
 pub mod refusal;
 pub mod request;
+#[cfg(feature = "kernel-side")]
+mod slot_ring;
 #[cfg(feature = "kernel-side")]
 pub mod slow;
 

@@ -1,5 +1,5 @@
 //! Reads records from the rings of each CPU, which are mapped, so that reading needs no system call: a BPF ring buffer, and one
-//! of slots for usual calls.
+//! of slots for usual calls and requests.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -15,10 +15,10 @@ use crate::kernel::interface::skeleton::IostackbreakdownSkel;
 use crate::kernel::interface::types::{lost_records, sleep_record};
 use crate::sys::counters::Counters;
 
-use super::call_ring::CallRings;
 use super::load::make_rings;
 use super::refusal::Why;
-use super::request::{CallSlots, RecordWish};
+use super::request::{RecordWish, RingSlots};
+use super::slot_ring::SlotRings;
 
 /// Bytes of the smallest record in a ring, with the ring's own header (kernel/bpf/ringbuf.c, `BPF_RINGBUF_HDR_SZ`).
 const LEAST: usize = 8 + size_of::<sleep_record>();
@@ -26,8 +26,8 @@ const LEAST: usize = 8 + size_of::<sleep_record>();
 /// The rings of all CPUs, and the counts of what they had no room for.
 pub struct RecordRings {
     rings: RingBuffer<'static>,
-    /// `None`: usual calls are in `rings` as well.
-    calls: Option<CallRings>,
+    /// `None`: all records are in `rings`.
+    slots: Option<SlotRings>,
     /// Readable when a ring was filled so far that it woke its reader. Not libbpf's descriptor, which stays readable as
     /// long as there is any record.
     wakeups: Epoll,
@@ -44,15 +44,15 @@ impl RecordRings {
     /// # Errors
     /// The error of the kernel.
     pub fn open(skeleton: &IostackbreakdownSkel<'_>, wish: RecordWish) -> Result<Self, Why> {
-        let slots = skeleton.maps.rodata_data.map(|rodata| CallSlots {
-            each: rodata.config.call_slots,
-            cpus: rodata.config.call_cpus,
+        let slots = skeleton.maps.rodata_data.map(|rodata| RingSlots {
+            each: rodata.config.ring_slots,
+            cpus: rodata.config.ring_cpus,
         });
         let slots = slots.unwrap_or_default();
         let maps = make_rings(skeleton, wish, slots)?;
-        let calls = (slots.each > 0).then(|| {
-            let (rings, of_calls) = (&skeleton.maps.call_rings, &skeleton.maps.call_slots);
-            CallRings::map(rings, of_calls, slots)
+        let of_slots = (slots.each > 0).then(|| {
+            let (rings, records) = (&skeleton.maps.slot_rings, &skeleton.maps.record_slots);
+            SlotRings::map(rings, records, slots)
         });
         let taken = Rc::new(RefCell::new(Frames::default()));
         let wakeups = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(io::Error::from)?;
@@ -68,7 +68,7 @@ impl RecordRings {
         }
         Ok(Self {
             rings: builder.build()?,
-            calls: calls.transpose()?,
+            slots: of_slots.transpose()?,
             wakeups,
             taken,
             lost: Counters::map(&skeleton.maps.record_losses, RECORD_KINDS as usize)?,
@@ -83,8 +83,8 @@ impl RecordRings {
     /// The error of the kernel.
     pub fn take(&self) -> libbpf_rs::Result<Frames> {
         // First: calls need definitions, which were written to the other rings before them.
-        if let Some(calls) = &self.calls {
-            calls.take(&mut self.taken.borrow_mut());
+        if let Some(slots) = &self.slots {
+            slots.take(&mut self.taken.borrow_mut());
         }
         for index in 0..self.maps.len() {
             // SAFETY: the rings were added in the order of their maps, and live as long as what they were added to.

@@ -83,9 +83,9 @@ pub struct RecordWish {
     pub ring_bytes: u32,
 }
 
-/// The rings of slots for usual calls (`bpf/call_ring.bpf.h`); by default there are none.
+/// The rings of slots for usual records (`bpf/slot_ring.bpf.h`); by default there are none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CallSlots {
+pub struct RingSlots {
     /// The slots of each ring: a power of two.
     pub each: u32,
     /// CPUs that have one: those with lower numbers.
@@ -99,8 +99,8 @@ const ALL_RINGS_BYTES: u64 = 64 << 20;
 const PART_OF_MEMORY: u64 = 64;
 /// The part of the memory that a named total is at most: the kernel allocates all of it at the start.
 const LARGEST_PART_OF_MEMORY: u64 = 8;
-/// Bytes of a slot for a call (`struct call_slot`).
-pub const CALL_SLOT: u32 = 96;
+/// Bytes of a slot (`struct record_slot`).
+pub const RECORD_SLOT: u32 = 96;
 /// A ring of the kernel has room for any record, the longest of which is a path.
 const SMALLEST_RING: u64 = 16 << 10;
 /// The kernel's limit is beyond this, and so is any use.
@@ -133,21 +133,21 @@ impl RecordWish {
 
     /// The rings of slots, which take half of what each CPU has. `online`: the CPUs in use; those that come later have none.
     #[must_use]
-    pub fn call_slots(self, online: &[u32]) -> CallSlots {
+    pub fn ring_slots(self, online: &[u32]) -> RingSlots {
         let half = self.ring_bytes / 2;
         match online.iter().max() {
-            Some(&last) if u64::from(half) >= SMALLEST_RING => CallSlots {
-                each: 1 << (half / CALL_SLOT).ilog2(),
+            Some(&last) if u64::from(half) >= SMALLEST_RING => RingSlots {
+                each: 1 << (half / RECORD_SLOT).ilog2(),
                 cpus: last.saturating_add(1),
             },
-            _ => CallSlots::default(),
+            _ => RingSlots::default(),
         }
     }
 
     /// The size of the kernel's ring of a CPU, in bytes. `online`: the CPUs in use, `None` if that is unknown. Virtual machines
     /// may have many more than those, which have a ring in case that they are used later. `page`: of memory, in bytes.
     #[must_use]
-    pub fn ring_of(self, cpu: u32, online: Option<&[u32]>, page: u64, slots: CallSlots) -> u32 {
+    pub fn ring_of(self, cpu: u32, online: Option<&[u32]>, page: u64, slots: RingSlots) -> u32 {
         let is_used = online.is_none_or(|online| online.contains(&cpu));
         let bytes = match (is_used, slots.each) {
             (false, _) => SMALLEST_RING as u32,
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_cpu_that_is_not_in_use_has_a_small_ring() {
         let wish = RecordWish { ring_bytes: 1 << 20 };
-        let none = CallSlots::default();
+        let none = RingSlots::default();
         let rings = |online, page| [0, 5].map(|cpu| wish.ring_of(cpu, online, page, none));
         assert_eq!(rings(Some(&[0, 1][..]), 4096), [1 << 20, 16 << 10]);
         assert_eq!(rings(None, 4096), [1 << 20; 2]);
@@ -218,15 +218,15 @@ mod tests {
 
     #[test]
     fn half_of_what_a_cpu_has_is_for_slots_if_it_is_enough_for_both() {
-        let slots = |ring_bytes, online: &[u32]| RecordWish { ring_bytes }.call_slots(online);
+        let slots = |ring_bytes, online: &[u32]| RecordWish { ring_bytes }.ring_slots(online);
         let (each, cpus) = (32 << 10, 6);
-        assert_eq!(slots(8 << 20, &[0, 5]), CallSlots { each, cpus });
-        assert_eq!(slots(32 << 10, &[0]), CallSlots { each: 128, cpus: 1 });
+        assert_eq!(slots(8 << 20, &[0, 5]), RingSlots { each, cpus });
+        assert_eq!(slots(32 << 10, &[0]), RingSlots { each: 128, cpus: 1 });
         for none in [slots(16 << 10, &[0]), slots(8 << 20, &[])] {
-            assert_eq!(none, CallSlots::default());
+            assert_eq!(none, RingSlots::default());
         }
         let wish = RecordWish { ring_bytes: 1 << 20 };
         let rings = |slots| [0, 1].map(|cpu| wish.ring_of(cpu, Some(&[0]), 4096, slots));
-        assert_eq!(rings(wish.call_slots(&[0])), [512 << 10, 16 << 10]);
+        assert_eq!(rings(wish.ring_slots(&[0])), [512 << 10, 16 << 10]);
     }
 }

@@ -91,7 +91,10 @@ static struct task_struct *bpf_get_current_task_btf(void)
 #define group_of_page(...) 0
 #define record_in_group(...)
 #define reserve(kind, type) ((type *)NULL)
+#define reserve_on(cpu, kind, type) ((type *)NULL)
 #define submit(...)
+#define take_slot(...) ((struct record_slot *)NULL)
+#define complete_slot(...)
 #define PAGES_ARE_TYPED 0
 #define may_be_kernels(...) false
 #define is_tail_page(...) false

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The rings of slots for calls, compiled for the build machine: two CPUs with four slots each.
+ * The rings of slots, compiled for the build machine: two CPUs with four slots each.
  *
- * calls: reads `struct turn` from standard input and writes an `__u64` for each: the position that a call got, 0: none.
+ * slot_ring: reads `struct turn` from standard input and writes an `__u64` for each: the position that a record got, 0: none.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -11,10 +11,10 @@
 #include "macros.h"
 #include "../../bpf/abi.h"
 
-static struct config config = { .call_slots = 4, .call_cpus = 2 };
-static struct call_ring rings[2];
-static struct call_slot slots[2 * 4];
-/* Another task of the CPU takes a slot before the next one does. */
+static struct config config = { .ring_slots = 4, .ring_cpus = 2 };
+static struct slot_ring rings[2];
+static struct record_slot slots[2 * 4];
+/* Another task of the CPU, or an interrupt, takes a slot before the next one does. */
 static bool is_preempted;
 
 static __u32 lower_half(__u64 pointer)
@@ -27,18 +27,18 @@ static __u32 lower_half(__u64 pointer)
 
 #include "maps.h"
 
-#include "../../bpf/call_ring.bpf.h"
+#include "../../bpf/slot_ring.bpf.h"
 
 static void *find_in_map(const void *map, const void *key)
 {
 	__u32 element = *(const __u32 *)key;
 
-	return map == &call_rings ? (void *)&rings[element] : (void *)&slots[element];
+	return map == &slot_rings ? (void *)&rings[element] : (void *)&slots[element];
 }
 
 enum {
 	TAKE,
-	PREEMPTED, /* the same, by a task that is preempted */
+	PREEMPTED, /* the same, by what is preempted or interrupted */
 	READ_ONE, /* the reader takes one out */
 };
 
@@ -52,16 +52,16 @@ int main(void)
 	struct turn turn;
 
 	while (fread(&turn, sizeof(turn), 1, stdin) == 1) {
-		struct call_slot *slot = NULL;
+		struct record_slot *slot = NULL;
 		__u64 at = 0;
 
 		is_preempted = turn.what == PREEMPTED;
 		if (turn.what == READ_ONE)
 			rings[turn.cpu].read++;
 		else
-			slot = take_call_slot(turn.cpu, &at);
+			slot = take_slot(turn.cpu, &at);
 		if (slot)
-			complete_call_slot(slot, at);
+			complete_slot(slot, at);
 		/* The slot of that position, and no other. */
 		if (slot && (slot != &slots[turn.cpu * 4 + (at - 1) % 4] || slot->turn != at))
 			return 1;

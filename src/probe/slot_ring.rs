@@ -1,5 +1,5 @@
-//! Reads the records of usual calls from rings of slots (`bpf/call_ring.bpf.h`), which are mapped: reading needs no system
-//! call, and frees slots by a store.
+//! Reads the records of usual calls and of requests from rings of slots (`bpf/slot_ring.bpf.h`), which are mapped: reading
+//! needs no system call, and frees slots by a store.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -8,25 +8,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use libbpf_rs::MapCore;
 
-use crate::kernel::interface::types::{call_record_few, call_ring, call_slot};
+use crate::kernel::interface::types::{record_slot, slot_ring};
 
 use super::records::Frames;
-use super::request::CallSlots;
+use super::request::RingSlots;
 
 /// The rings of all CPUs that have one.
 #[derive(Debug)]
-pub struct CallRings {
-    rings: Mapped<call_ring>,
-    slots: Mapped<call_slot>,
-    of: CallSlots,
+pub struct SlotRings {
+    rings: Mapped<slot_ring>,
+    slots: Mapped<record_slot>,
+    of: RingSlots,
 }
 
-impl CallRings {
+impl SlotRings {
     /// Maps the rings and their slots.
     ///
     /// # Errors
     /// The error of the kernel.
-    pub fn map(rings: &impl MapCore, slots: &impl MapCore, of: CallSlots) -> io::Result<Self> {
+    pub fn map(rings: &impl MapCore, slots: &impl MapCore, of: RingSlots) -> io::Result<Self> {
         Ok(Self {
             rings: Mapped::new(rings, of.cpus as usize)?,
             slots: Mapped::new(slots, of.each as usize * of.cpus as usize)?,
@@ -59,8 +59,8 @@ impl CallRings {
                 }
                 // SAFETY: the record is complete, and no program writes to the slot before `read` has passed it.
                 into.push(unsafe {
-                    let record = &raw const (*slot.as_ptr()).few;
-                    std::slice::from_raw_parts(record.cast::<u8>(), size_of::<call_record_few>())
+                    let record = &raw const (*slot.as_ptr()).record;
+                    std::slice::from_raw_parts(record.cast::<u8>(), size_of_val(&(*slot.as_ptr()).record))
                 });
                 at = next;
             }
@@ -116,7 +116,7 @@ mod tests {
     use libbpf_sys as sys;
 
     use super::*;
-    use crate::probe::request::CALL_SLOT;
+    use crate::probe::request::RECORD_SLOT;
 
     fn array(value: usize, len: u32) -> MapHandle {
         let options = sys::bpf_map_create_opts {
@@ -130,13 +130,13 @@ mod tests {
     /// The kernel side's part is tested in `tests/kernel_side.rs`.
     #[test]
     fn complete_records_are_taken_out_once_and_in_their_order() {
-        assert_eq!(CALL_SLOT as usize, size_of::<call_slot>());
-        let of = CallSlots { each: 4, cpus: 2 };
-        let maps = [array(size_of::<call_ring>(), 2), array(size_of::<call_slot>(), 8)];
-        let rings = CallRings::map(&maps[0], &maps[1], of).unwrap();
+        assert_eq!(RECORD_SLOT as usize, size_of::<record_slot>());
+        let of = RingSlots { each: 4, cpus: 2 };
+        let maps = [array(size_of::<slot_ring>(), 2), array(size_of::<record_slot>(), 8)];
+        let rings = SlotRings::map(&maps[0], &maps[1], of).unwrap();
         let complete = |cpu: u32, turn: u64| {
             let element = cpu * of.each + ((turn - 1) % 4) as u32;
-            let mut words = [0_u64; size_of::<call_slot>() / 8];
+            let mut words = [0_u64; size_of::<record_slot>() / 8];
             // The second word of a record is the begin of its call.
             (words[1], words[words.len() - 1]) = (turn, turn);
             let bytes = words.map(u64::to_ne_bytes).concat();
@@ -151,7 +151,7 @@ mod tests {
             let mut frames = Frames::default();
             rings.take(&mut frames);
             let begins = frames.iter().map(|frame| {
-                assert_eq!(frame.len(), size_of::<call_record_few>());
+                assert_eq!(frame.len(), RECORD_SLOT as usize - 8);
                 u64::from_ne_bytes(frame[8..16].try_into().unwrap())
             });
             begins.collect::<Vec<_>>()
