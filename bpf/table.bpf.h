@@ -32,12 +32,7 @@ static __always_inline __u32 slot_by_address(__u64 address)
  * Maps are preallocated: most requests end in an interrupt.
  */
 #define DEFINE_TABLE(NAME, TABLE)                                                                                      \
-	struct {                                                                                                       \
-		__uint(type, BPF_MAP_TYPE_ARRAY);                                                                      \
-		__uint(max_entries, BLOCK_SLOTS);                                                                      \
-		__type(key, __u32);                                                                                    \
-		__type(value, struct NAME##_slot);                                                                     \
-	} TABLE##_by_slot SEC(".maps");                                                                                \
+	struct NAME##_slot TABLE##_by_slot[BLOCK_SLOTS] SEC(".bss." #TABLE);                                           \
                                                                                                                        \
 	struct {                                                                                                       \
 		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
@@ -54,18 +49,13 @@ static __always_inline __u32 slot_by_address(__u64 address)
                                                                                                                        \
 	static __always_inline struct NAME##_slot *slot_of_##NAME(__u64 address)                                       \
 	{                                                                                                              \
-		__u32 index = slot_by_address(address);                                                                \
-                                                                                                                       \
-		return config.slots ? bpf_map_lookup_elem(&TABLE##_by_slot, &index) : NULL;                            \
+		return config.slots ? &TABLE##_by_slot[slot_by_address(address)] : NULL;                               \
 	}                                                                                                              \
                                                                                                                        \
 	static __always_inline struct found_##NAME find_##NAME(__u64 address)                                          \
 	{                                                                                                              \
 		struct found_##NAME found = { .slot = slot_of_##NAME(address) };                                       \
                                                                                                                        \
-		/* Never, as the index is within the array: the verifier follows one path less. */                     \
-		if (config.slots && !found.slot)                                                                       \
-			return found;                                                                                  \
 		if (config.slots && found.slot->address == address) {                                                  \
 			found.state = &found.slot->state;                                                              \
 			found.own = found.slot;                                                                        \

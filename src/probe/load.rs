@@ -101,6 +101,11 @@ pub fn load(setup: &Setup<'_>) -> Result<Loaded, Why> {
     let _model = size_rings(&mut open.maps, setup, ring_slots)?;
     if setup.has_slots() {
         make_empty(&mut open.maps.bss_slots)?;
+        for table in [&mut open.maps.bss_requests, &mut open.maps.bss_bios] {
+            if table.autocreate() {
+                make_empty(table)?;
+            }
+        }
         if setup.request.records.is_some() {
             make_empty(&mut open.maps.bss_recorders)?;
         }
@@ -407,9 +412,9 @@ fn size_maps(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<'_>) -> libb
     let requests = way.is_some_and(|way| !way.is_bio_based);
     let bios = way.is_some_and(|way| way.is_bio_based || way.bio_stamps);
     maps.requests.set_autocreate(requests)?;
-    maps.requests_by_slot.set_autocreate(requests && slots)?;
+    maps.bss_requests.set_autocreate(requests && slots)?;
     maps.bios.set_autocreate(bios)?;
-    maps.bios_by_slot.set_autocreate(bios && slots)?;
+    maps.bss_bios.set_autocreate(bios && slots)?;
     let neighbours = setup.reports_neighbours();
     maps.neighbours.set_autocreate(neighbours)?;
     maps.neighbour_slots.set_autocreate(neighbours)?;

@@ -19,7 +19,6 @@
 #define BLOCK_SLOTS_BITS 2
 
 static struct config config;
-static struct bio_slot slots[BLOCK_SLOTS];
 /* Entries of the hash map; an address of 0 marks a free one. */
 static struct bio_slot *entries;
 static unsigned long room;
@@ -43,11 +42,8 @@ static struct bio_slot *entry_of(__u64 address)
 
 static void *find_in_map(const void *map, const void *key)
 {
-	struct bio_slot *entry;
+	struct bio_slot *entry = map == &bios ? entry_of(*(const __u64 *)key) : NULL;
 
-	if (map == &bios_by_slot)
-		return &slots[*(const __u32 *)key];
-	entry = entry_of(*(const __u64 *)key);
 	return entry ? &entry->state : NULL;
 }
 

@@ -30,9 +30,9 @@ pub fn read(attached: &Attached, plan: &Plan) -> Result<UnderWay, ReadError> {
         None => points_in_table(&maps.threads_by_number)?,
     };
     if maps.bss_slots.autocreate() {
-        for places in Counters::pieces(&maps.bss_slots) {
-            let places = places.map_err(|error| ReadError(error.to_string()))?;
-            points.extend(points_of((0..places.len()).filter_map(|place| places.element(place))));
+        for slots in Counters::pieces(&maps.bss_slots) {
+            let slots = slots.map_err(|error| ReadError(error.to_string()))?;
+            points.extend(points_of((0..slots.len()).filter_map(|slot| slots.element(slot))));
         }
     }
     if !plan.completions.is_empty() {
@@ -97,20 +97,16 @@ fn points_of(threads: impl Iterator<Item = thread_state>) -> impl Iterator<Item 
 fn requests_under_way(attached: &Attached) -> Result<u64, ReadError> {
     let maps = &attached.skeleton.maps;
     if attached.block_way.as_ref().is_some_and(|way| way.is_bio_based) {
-        let mut places: Vec<bio_slot> = Vec::new();
-        if maps.bios_by_slot.autocreate() {
-            places = entries(&maps.bios_by_slot)?;
-        }
-        let taken = places.iter().filter(|place| place.address != 0);
+        let taken = taken(&maps.bss_bios, maps.bss_bios.autocreate(), |slot: &bio_slot| {
+            slot.address
+        })?;
         let others: Vec<bio_state> = entries(&maps.bios)?;
-        return Ok((taken.count() + others.len()) as u64);
+        return Ok((taken.len() + others.len()) as u64);
     }
     let mut states: Vec<request_state> = entries(&maps.requests)?;
-    if maps.requests_by_slot.autocreate() {
-        let places: Vec<request_slot> = entries(&maps.requests_by_slot)?;
-        let taken = places.into_iter().filter(|place| place.address != 0);
-        states.extend(taken.map(|place| place.state));
-    }
+    let exists = maps.bss_requests.autocreate();
+    let taken = taken(&maps.bss_requests, exists, |slot: &request_slot| slot.address)?;
+    states.extend(taken.into_iter().map(|slot| slot.state));
     let issued = states
         .iter()
         .filter(|state| u32::from(state.phase) == REQUEST_ISSUED && state.foreign == 0);
@@ -124,6 +120,21 @@ fn points_of_requests(attached: &Attached) -> Result<Vec<u32>, ReadError> {
     Ok(points
         .filter(|&point| point != 0 && !PointWord::is_suppressed(point))
         .collect())
+}
+
+/// The slots of an array that have an address. `exists`: whether this run has the array.
+fn taken<T: plain::Plain + Default>(
+    array: &impl MapCore,
+    exists: bool,
+    address: impl Fn(&T) -> u64,
+) -> Result<Vec<T>, ReadError> {
+    let mut taken = Vec::new();
+    for slots in exists.then(|| Counters::pieces(array)).into_iter().flatten() {
+        let slots = slots.map_err(|error| ReadError(error.to_string()))?;
+        let all = (0..slots.len()).filter_map(|at| slots.element(at));
+        taken.extend(all.filter(|slot| address(slot) != 0));
+    }
+    Ok(taken)
 }
 
 fn entries<T: plain::Plain + Default>(table: &impl MapCore) -> Result<Vec<T>, ReadError> {
