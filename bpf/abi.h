@@ -370,7 +370,7 @@ struct block_config {
 	__u8 by_both; /* bios are seen by a kprobe and by a tracepoint; the second event of a bio changes nothing */
 	__u8 neighbours; /* requests of processes that are not traced are seen too; neighbour.bpf.h */
 	__u8 has_batches; /* some requests end in batches, at a function that is probed */
-	__u8 pad[1];
+	__u8 split_arg; /* as bio_queue_arg, of block_split */
 };
 
 /* Processes and kernel threads that are counted separately as neighbours. */

@@ -1200,6 +1200,29 @@ SEC("tp_btf/block_bio_complete")
 int bio_end_second_btf(void *ctx)
 {
 	struct bio *bio = (void *)CONTEXT_WORD(ctx, 1);
+/*
+ * What is split off a bio is not queued itself. It is submitted with its bio, in the same thread, and its completion is
+ * announced if that of its bio is (bio_split() of block/bio.c).
+ */
+SEC("tp_btf/block_split")
+int bio_split_btf(void *ctx)
+{
+	struct found_bio known;
+	struct bio_view view;
+
+	disable_preemption();
+	if (block.split_arg)
+		read_bio((void *)CONTEXT_WORD(ctx, 1), true, &view);
+	else
+		read_bio((void *)CONTEXT_WORD(ctx, 0), true, &view);
+	if (!(control.stopped & STOP_REQUESTS)) {
+		known = find_bio(view.address);
+		stamp_bio(&view, &known, false, false);
+	}
+	enable_preemption();
+	return 0;
+}
+
 
 	return on_bio_end((__u64)bio, bio->bi_status);
 }

@@ -451,6 +451,7 @@ fn block_config(setup: &Setup<'_>, way: &BlockWay) -> types::block_config {
         issue_arg: argument("block_rq_issue", "request"),
         bio_queue_arg: argument("block_bio_queue", "bio"),
         getrq_arg: argument("block_getrq", "bio"),
+        split_arg: argument("block_split", "bio"),
         is_partition: u8::from(disk.is_some_and(|disk| disk.is_partition)),
         is_bio_based: u8::from(way.is_bio_based),
         by_owner: u8::from(request.block.by_owner),
@@ -462,7 +463,6 @@ fn block_config(setup: &Setup<'_>, way: &BlockWay) -> types::block_config {
         by_both: u8::from(way.is_by_both()),
         neighbours: u8::from(setup.reports_neighbours()),
         has_batches: u8::from(way.ends_in_batches()),
-        pad: [0; 1],
     }
 }
 

@@ -276,9 +276,13 @@ fn choose_block_programs(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<
     progs
         .bio_end_second_btf
         .set_autoload(has_bios_only && by_tracepoints_twice);
-    let has_stamps = way.is_some_and(|way| way.bio_stamps);
-    progs.bio_getrq_btf.set_autoload(has_stamps);
-    progs.bio_getrq_second_btf.set_autoload(has_stamps && is_by_both);
+    let stamps = way.filter(|way| way.bio_stamps);
+    let with_requests = stamps.is_some_and(|way| !way.by_splits);
+    progs.bio_getrq_btf.set_autoload(with_requests);
+    progs.bio_getrq_second_btf.set_autoload(with_requests && is_by_both);
+    progs
+        .bio_split_btf
+        .set_autoload(stamps.is_some_and(|way| way.by_splits));
     progs.bio_submit_function.set_autoload(has_bios && is_by_both);
     progs.bio_end_function.set_autoload(has_bios_only && is_by_both);
     progs

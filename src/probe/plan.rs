@@ -67,6 +67,9 @@ pub struct BlockWay {
     pub start: Start,
     /// Bios are stored in a map from their submission on.
     pub bio_stamps: bool,
+    /// What is split off a bio, and never submitted itself, is stored then, and not with its request: no event for each
+    /// request, and what an encryption of blocks in software (blk-crypto-fallback) submits in its place has no submitter.
+    pub by_splits: bool,
     pub is_bio_based: bool,
     /// Functions that complete requests, if the hook is on functions.
     pub ends: Vec<&'static str>,
@@ -146,12 +149,14 @@ pub fn block_ways(wish: BlockWish, facts: &Facts, choice: Choice) -> Result<Vec<
     let needs_start =
         !wish.is_bio_based && (wish.queued || wish.by_owner || wish.by_submitter || wish.whole_stack || wish.records);
     let exists = |name: &str| facts.functions.get(name).is_some_and(Function::may_exist);
+    let has_submitters = wish.by_owner || wish.by_submitter || wish.whole_stack;
+    let by_splits = !has_submitters && facts.block.has("block_split");
     let way = |hook, again, start| BlockWay {
         hook,
         again,
         start,
-        bio_stamps: start == Start::Stamp
-            && (wish.by_owner || wish.by_submitter || wish.is_uncounted || wish.whole_stack || wish.records),
+        bio_stamps: start == Start::Stamp && (has_submitters || wish.is_uncounted || wish.records),
+        by_splits,
         is_bio_based: wish.is_bio_based,
         ends: match hook.is_on_functions() {
             true => END_FUNCTIONS.into_iter().filter(|name| exists(name)).collect(),
