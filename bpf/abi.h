@@ -946,24 +946,24 @@ struct path_record_few {
 
 struct path_record_all {
 	struct path_record path;
+/* Has a call of CALL_ROWS_FEW or CALL_ROWS_NONE, or a request. */
+struct record_slot {
+	__u64 record[11];
+	__u64 turn; /* the position of the record that is complete in it, counted from 1; 0: none */
+};
+
 	__u8 text[TEXT_ROOM];
 };
 
 /*
- * A CPU's ring of slots for records. Its positions count slots since the start, and are in cache lines of their own: programs
- * write the first, the reader the second.
+ * A CPU's ring of slots for records, which has config.ring_slots of them behind it. Its positions count slots since the start,
+ * and are in cache lines of their own: programs write the first, the reader the second.
  */
 struct slot_ring {
 	__u64 taken;
 	__u64 pad[7];
 	__u64 read;
 	__u64 pad2[7];
-};
-
-/* Has a call of CALL_ROWS_FEW or CALL_ROWS_NONE, or a request. */
-struct record_slot {
-	__u64 record[11];
-	__u64 turn; /* the position of the record that is complete in it, counted from 1; 0: none */
 };
 
 /* Records of a kind that one CPU could not store. */

@@ -70,6 +70,7 @@ struct folder_record_all *folder_record_all_type;
 struct thread_record *thread_record_type;
 struct path_record_few *path_record_few_type;
 struct path_record_all *path_record_all_type;
+struct record_slot *record_slot_type;
 
 /* Counts a record for which there was no room. */
 __noinline int lose_record(__u32 kind)

@@ -7,45 +7,31 @@
 #ifndef __SLOT_RING_BPF_H__
 #define __SLOT_RING_BPF_H__
 
-/* By CPU. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct slot_ring);
-} slot_rings SEC(".maps");
-
-/* config.ring_slots for each CPU. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct record_slot);
-} record_slots SEC(".maps");
+/* The ring of each CPU, with its slots; sized by the loader. No elements of an array, for the reason given at `stats`. */
+struct slot_ring slot_rings[1] SEC(".bss.rings");
 
 /* Takes a slot of this CPU. NULL: there is none. `turn`: its position, for complete_slot(). */
 static __always_inline struct record_slot *take_slot(__u32 cpu, __u64 *turn)
 {
+	__u64 taken, found, of_cpu = cpu;
 	struct slot_ring *ring;
-	__u32 element;
-	__u64 taken;
 
-	if (!config.ring_slots || cpu >= config.ring_cpus)
+	/* A value of its own, which has the bound that is checked: older kernels forget that of 32 bits on the stack. */
+	barrier_var(of_cpu);
+	if (!config.ring_slots || of_cpu >= config.ring_cpus)
 		return NULL;
-	ring = bpf_map_lookup_elem(&slot_rings, &cpu);
-	if (!ring)
-		return NULL;
+	ring = at_distance(slot_rings, times(of_cpu, sizeof(*ring) + config.ring_slots * sizeof(struct record_slot)));
 	taken = ring->taken;
 	if (taken - ring->read >= config.ring_slots)
 		return NULL;
+	found = __sync_val_compare_and_swap(&ring->taken, taken, taken + 1);
+	/* Compared as numbers, which is shorter than the instruction's own verdict. */
+	barrier_var(found);
 	/* What was preempted or interrupted between the two has the kernel's ring. */
-	if (__sync_val_compare_and_swap(&ring->taken, taken, taken + 1) != taken)
+	if (found != taken)
 		return NULL;
 	*turn = taken + 1;
-	element = cpu * config.ring_slots + (lower_half(taken) & (config.ring_slots - 1));
-	return bpf_map_lookup_elem(&record_slots, &element);
+	return at_distance(ring + 1, (taken & (config.ring_slots - 1)) * sizeof(struct record_slot));
 }
 
 /* The reader stops at the first slot whose turn has not come. */

@@ -54,6 +54,17 @@ static __always_inline void add(__u64 *counter, __u64 n)
 	add_to(counter, n, false);
 }
 
+/* number * factor. Older verifiers know the range of a product only if the second factor is a constant. */
+static __always_inline __u64 times(__u64 number, __u64 factor)
+{
+#ifdef __bpf__
+	asm volatile("%0 *= %1" : "+r"(number) : "r"(factor));
+	return number;
+#else
+	return number * factor;
+#endif
+}
+
 /*
  * address + distance, in the register of `distance`; constant offsets that are added later become part of the
  * instruction that accesses it. The compiler would copy the address, and add to the copy separately.

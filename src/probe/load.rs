@@ -82,7 +82,7 @@ pub fn load(setup: &Setup<'_>) -> Result<Loaded, Why> {
     // Bins need calls with their start in a cookie, and per-CPU values without a lookup.
     let has_bins = setup.has_cookies() && facts.per_cpu_values;
     let binned = make_binned(&mut open.maps, plan, has_bins)?;
-    let ring_slots = ring_slots(setup);
+    let ring_slots = make_slot_rings(&mut open.maps, setup)?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         let made = Made {
             one_value,
@@ -119,11 +119,22 @@ pub fn load(setup: &Setup<'_>) -> Result<Loaded, Why> {
     })
 }
 
-/// The rings of slots, for which programs need atomic instructions that return the old value.
-fn ring_slots(setup: &Setup<'_>) -> RingSlots {
+/// Creates the rings of slots, for which programs need atomic instructions that return the old value. There are none if the
+/// kernel refuses a map of that size: all records are in its own rings then.
+fn make_slot_rings(maps: &mut OpenIostackbreakdownMaps<'_>, setup: &Setup<'_>) -> libbpf_rs::Result<RingSlots> {
     let wish = setup.request.records.filter(|_| setup.facts.answering_atomics);
     let slots = wish.zip(online_cpus()).map(|(wish, online)| wish.ring_slots(&online));
-    slots.unwrap_or_default()
+    let slots = slots.filter(|slots| slots.each > 0);
+    // As in make_stats().
+    maps.bss_rings_data = None;
+    let made = slots.filter(|slots| {
+        let sized = maps.bss_rings.set_value_size(slots.bytes());
+        sized.and_then(|()| make_empty(&mut maps.bss_rings)).is_ok()
+    });
+    if made.is_none() {
+        maps.bss_rings.set_autocreate(false)?;
+    }
+    Ok(made.unwrap_or_default())
 }
 
 /// Sizes the maps of records, which exist only if the run records. Returns a ring like those of the array of rings.
@@ -133,11 +144,6 @@ fn size_rings(
     slots: RingSlots,
 ) -> libbpf_rs::Result<Option<MapHandle>> {
     let wish = setup.request.records;
-    maps.slot_rings.set_autocreate(slots.each > 0)?;
-    maps.record_slots.set_autocreate(slots.each > 0)?;
-    maps.slot_rings.set_max_entries(slots.cpus.max(1))?;
-    maps.record_slots
-        .set_max_entries(slots.each.saturating_mul(slots.cpus).max(1))?;
     maps.rings.set_autocreate(wish.is_some())?;
     maps.record_losses.set_autocreate(wish.is_some())?;
     maps.known_files.set_autocreate(wish.is_some())?;

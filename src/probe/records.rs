@@ -50,10 +50,7 @@ impl RecordRings {
         });
         let slots = slots.unwrap_or_default();
         let maps = make_rings(skeleton, wish, slots)?;
-        let of_slots = (slots.each > 0).then(|| {
-            let (rings, records) = (&skeleton.maps.slot_rings, &skeleton.maps.record_slots);
-            SlotRings::map(rings, records, slots)
-        });
+        let of_slots = (slots.each > 0).then(|| SlotRings::map(&skeleton.maps.bss_rings, slots));
         let taken = Rc::new(RefCell::new(Frames::default()));
         let wakeups = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(io::Error::from)?;
         let mut builder = RingBufferBuilder::new();

@@ -92,6 +92,20 @@ pub struct RingSlots {
     pub cpus: u32,
 }
 
+impl RingSlots {
+    /// The size of a ring in bytes.
+    #[must_use]
+    pub fn ring_bytes(self) -> u32 {
+        SLOT_RING + self.each * RECORD_SLOT
+    }
+
+    /// The size of all rings.
+    #[must_use]
+    pub fn bytes(self) -> u32 {
+        self.ring_bytes().saturating_mul(self.cpus)
+    }
+}
+
 /// Limits of the size of a CPU's ring in bytes, unless a total is named.
 const RING_BYTES: [u64; 2] = [256 << 10, 8 << 20];
 /// The default total of all rings in bytes, and the part of the machine's memory that it is at most.
@@ -99,8 +113,12 @@ const ALL_RINGS_BYTES: u64 = 64 << 20;
 const PART_OF_MEMORY: u64 = 64;
 /// The part of the memory that a named total is at most: the kernel allocates all of it at the start.
 const LARGEST_PART_OF_MEMORY: u64 = 8;
-/// Bytes of a slot (`struct record_slot`).
+/// Bytes of a ring of slots without its slots (`struct slot_ring`), and of a slot (`struct record_slot`).
+pub const SLOT_RING: u32 = 128;
 pub const RECORD_SLOT: u32 = 96;
+/// All rings of slots are in one value, in which programs may compute distances up to this size in bytes
+/// (`BPF_MAX_VAR_OFF` of include/linux/bpf_verifier.h).
+const LARGEST_RINGS: u64 = 1 << 29;
 /// A ring of the kernel has room for any record, the longest of which is a path.
 const SMALLEST_RING: u64 = 16 << 10;
 /// The kernel's limit is beyond this, and so is any use.
@@ -134,13 +152,16 @@ impl RecordWish {
     /// The rings of slots, which take half of what each CPU has. `online`: the CPUs in use; those that come later have none.
     #[must_use]
     pub fn ring_slots(self, online: &[u32]) -> RingSlots {
-        let half = self.ring_bytes / 2;
-        match online.iter().max() {
-            Some(&last) if u64::from(half) >= SMALLEST_RING => RingSlots {
-                each: 1 << (half / RECORD_SLOT).ilog2(),
-                cpus: last.saturating_add(1),
-            },
-            _ => RingSlots::default(),
+        let cpus = online.iter().max().map_or(0, |last| last.saturating_add(1));
+        let of_all = LARGEST_RINGS / u64::from(cpus.max(1));
+        let ring = u64::from(self.ring_bytes / 2).min(of_all);
+        if cpus == 0 || ring < SMALLEST_RING {
+            return RingSlots::default();
+        }
+        let each = (ring - u64::from(SLOT_RING)) / u64::from(RECORD_SLOT);
+        RingSlots {
+            each: 1 << each.ilog2(),
+            cpus,
         }
     }
 
@@ -222,9 +243,14 @@ mod tests {
         let (each, cpus) = (32 << 10, 6);
         assert_eq!(slots(8 << 20, &[0, 5]), RingSlots { each, cpus });
         assert_eq!(slots(32 << 10, &[0]), RingSlots { each: 128, cpus: 1 });
-        for none in [slots(16 << 10, &[0]), slots(8 << 20, &[])] {
+        for none in [slots(16 << 10, &[0]), slots(8 << 20, &[]), slots(8 << 20, &[u32::MAX])] {
             assert_eq!(none, RingSlots::default());
         }
+        let most = slots(1 << 30, &[63]);
+        assert!(
+            u64::from(most.bytes()) < LARGEST_RINGS && most.each == 64 << 10,
+            "{most:?}"
+        );
         let wish = RecordWish { ring_bytes: 1 << 20 };
         let rings = |slots| [0, 1].map(|cpu| wish.ring_of(cpu, Some(&[0]), 4096, slots));
         assert_eq!(rings(wish.ring_slots(&[0])), [512 << 10, 16 << 10]);

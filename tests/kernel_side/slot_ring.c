@@ -12,29 +12,23 @@
 #include "../../bpf/abi.h"
 
 static struct config config = { .ring_slots = 4, .ring_cpus = 2 };
-static struct slot_ring rings[2];
-static struct record_slot slots[2 * 4];
+/* A ring of a CPU with its slots, of which there are two in a row. */
+static struct {
+	struct slot_ring ring;
+	struct record_slot slots[4];
+} rings[2];
 /* Another task of the CPU, or an interrupt, takes a slot before the next one does. */
 static bool is_preempted;
-
-static __u32 lower_half(__u64 pointer)
-{
-	return pointer;
-}
 
 #define __sync_val_compare_and_swap(at, known, new)                                                                    \
 	(*(at) += is_preempted, is_preempted = false, __sync_val_compare_and_swap(at, known, new))
 
-#include "maps.h"
+#define times(number, factor) ((number) * (factor))
+/* Of the rings, which are elsewhere, or of the slots of one. */
+#define at_distance(address, distance)                                                                                 \
+	((void *)((char *)((void *)(address) == (void *)slot_rings ? (void *)rings : (void *)(address)) + (distance)))
 
 #include "../../bpf/slot_ring.bpf.h"
-
-static void *find_in_map(const void *map, const void *key)
-{
-	__u32 element = *(const __u32 *)key;
-
-	return map == &slot_rings ? (void *)&rings[element] : (void *)&slots[element];
-}
 
 enum {
 	TAKE,
@@ -57,13 +51,13 @@ int main(void)
 
 		is_preempted = turn.what == PREEMPTED;
 		if (turn.what == READ_ONE)
-			rings[turn.cpu].read++;
+			rings[turn.cpu].ring.read++;
 		else
 			slot = take_slot(turn.cpu, &at);
 		if (slot)
 			complete_slot(slot, at);
 		/* The slot of that position, and no other. */
-		if (slot && (slot != &slots[turn.cpu * 4 + (at - 1) % 4] || slot->turn != at))
+		if (slot && (slot != &rings[turn.cpu].slots[(at - 1) % 4] || slot->turn != at))
 			return 1;
 		at = slot ? at : 0;
 		if (fwrite(&at, sizeof(at), 1, stdout) != 1)
