@@ -310,9 +310,10 @@ struct request_state {
 	__u8 origin; /* enum origin; whole-stack view only */
 	__u8 foreign; /* enum foreign */
 	__u32 thread; /* number of the submitting thread; 0: unknown, or not needed */
+	__u32 tgid; /* its process; 0 as above */
 	__u32 group; /* of `--by` */
-	__u32 neighbour; /* index in `neighbours`, if it is not traced */
-	__u32 needs_flush; /* not 0: it needs flushes, so it may end twice: with its data, and after them */
+	__u16 neighbour; /* index in `neighbours`, if it is not traced */
+	__u16 needs_flush; /* not 0: it needs flushes, so it may end twice: with its data, and after them */
 	__u64 submitted_ns; /* when its first bio was submitted; 0: unknown */
 };
 
@@ -337,12 +338,12 @@ struct bio_state {
 	__u8 has_request; /* it got a request, or was merged into one */
 	__u8 is_stacked; /* its disk has no requests (dm, md) */
 	__u32 thread; /* number of the submitting thread; 0: not needed */
+	__u32 tgid; /* its process; 0 as above */
 	__u8 origin; /* enum origin */
 	/* It passed a throttle (blk-throttle or a policy of rq_qos), which may submit it from another thread. */
 	__u8 held;
 	__u16 neighbour; /* index in `neighbours`, if its owner is not traced */
 	__u32 group; /* of `--by` */
-	__u32 pad;
 };
 
 struct bio_slot {
@@ -777,20 +778,16 @@ struct call_record_wide {
 	__u64 rows[ROWS];
 };
 
-/* Flags of a request, whose bits in cmd_flags differ between kernels. */
-#define REQUEST_SYNC 1
-#define REQUEST_META 2
-#define REQUEST_READAHEAD 4
-#define REQUEST_FUA 8
-#define REQUEST_PREFLUSH 16
-
 /* A request, or a bio of a disk without requests, at its end. */
 struct request_record {
 	__u8 kind;
 	__u8 op; /* counted from 0 in the order of the ops of blk */
 	__u8 origin; /* enum origin */
-	__u8 flags; /* REQUEST_... */
+	__u8 pad;
 	__u32 thread; /* that submitted it; 0: unknown */
+	__u32 tgid; /* the process of `thread` */
+	/* bi_opf of its first bio: the kernel removes FUA and PREFLUSH from a request if the disk does not support them. */
+	__u32 bio_flags;
 	__u64 submitted_ns; /* 0: unknown */
 	__u64 started_ns; /* 0: unknown */
 	__u64 issued_ns; /* 0: never issued itself */
@@ -946,13 +943,13 @@ struct path_record_few {
 
 struct path_record_all {
 	struct path_record path;
+	__u8 text[TEXT_ROOM];
+};
+
 /* Has a call of CALL_ROWS_FEW or CALL_ROWS_NONE, or a request. */
 struct record_slot {
 	__u64 record[11];
 	__u64 turn; /* the position of the record that is complete in it, counted from 1; 0: none */
-};
-
-	__u8 text[TEXT_ROOM];
 };
 
 /*
@@ -1258,7 +1255,7 @@ _Static_assert(sizeof(struct call_record) == 80, "no padding");
 _Static_assert(sizeof(struct call_record_few) == 88, "no padding");
 _Static_assert(sizeof(struct call_record_arguments) == 128, "no padding");
 _Static_assert(sizeof(struct call_command) == 12, "no padding");
-_Static_assert(sizeof(struct request_record) == 80, "no padding");
+_Static_assert(sizeof(struct request_record) == 88, "no padding");
 _Static_assert(sizeof(struct async_record) == 88, "no padding");
 _Static_assert(sizeof(struct fault_record) == 48, "no padding");
 _Static_assert(sizeof(struct sleep_record) == 48, "no padding");

@@ -51,11 +51,10 @@ static __always_inline __u32 device_number(int major, int first_minor)
 	return (__u32)major << 20 | (first_minor & 0xfffff);
 }
 
-/* rq->part is not set where queue/iostats is 0, nor at the start of a request. */
-static __always_inline __u32 partition_of(struct request *rq, bool direct)
+/* `bio`: the first one. rq->part is not set where queue/iostats is 0, nor at the start of a request. */
+static __always_inline __u32 partition_of(struct request *rq, struct bio *bio, bool direct)
 {
 	if (bpf_core_field_exists(((struct bio *)0)->bi_bdev)) {
-		struct bio *bio = READ(direct, rq, bio);
 		struct block_device *device = bio ? READ(direct, bio, bi_bdev) : NULL;
 
 		return device ? READ(direct, device, bd_dev) : 0;
@@ -98,7 +97,7 @@ static __always_inline bool is_on_selected_disk_as(struct request *rq, bool dire
 	if (!block.disk)
 		return true;
 	if (block.is_partition)
-		return partition_of(rq, direct) == block.disk;
+		return partition_of(rq, READ(direct, rq, bio), direct) == block.disk;
 	return device_number(READ(direct, disk, major), READ(direct, disk, first_minor)) == block.disk;
 }
 
@@ -305,14 +304,16 @@ __noinline __u64 take_bios_of_unissued(__u64 first)
  * Whether a request needs flushes (not 0), so that it may end twice: with its data, and after them. Branchless: the
  * verifier follows what comes after it once for each path that leads there.
  */
-static __always_inline __u32 needs_flush(__u32 flags, __u32 bytes)
+static __always_inline __u16 needs_flush(__u32 flags, __u32 bytes)
 {
 	const __u32 asking = 1u << bpf_core_enum_value(enum req_flag_bits, __REQ_FUA) |
 			     1u << bpf_core_enum_value(enum req_flag_bits, __REQ_PREFLUSH);
 	__s64 has_data = -(__s64)bytes >> 63;
+	__u64 asked;
 
 	barrier_var(has_data);
-	return flags & asking & has_data;
+	asked = flags & asking & has_data;
+	return -asked >> 63;
 }
 
 static __always_inline int on_issue(const struct request_view *view)
@@ -348,6 +349,7 @@ static __always_inline int on_issue(const struct request_view *view)
 		state.submitted_ns = stamp.queued_ns;
 	if (WHOLE_STACK || config.records) {
 		state.thread = stamp.thread;
+		state.tgid = stamp.tgid;
 		state.origin = stamp.origin;
 	}
 	if (WHOLE_STACK && !view->bio)
@@ -625,21 +627,6 @@ static __always_inline void fill_inode(struct request_record *record, const stru
 		fill_inode_of(record, mapping_of_page(page, false), false);
 }
 
-/* The flags that have names in records. */
-static __always_inline __u8 named_flags(__u32 flags, __u32 bio_flags)
-{
-	const __u32 sync = bpf_core_enum_value(enum req_flag_bits, __REQ_SYNC);
-	const __u32 meta = bpf_core_enum_value(enum req_flag_bits, __REQ_META);
-	const __u32 ahead = bpf_core_enum_value(enum req_flag_bits, __REQ_RAHEAD);
-	const __u32 fua = bpf_core_enum_value(enum req_flag_bits, __REQ_FUA);
-	const __u32 preflush = bpf_core_enum_value(enum req_flag_bits, __REQ_PREFLUSH);
-
-	/* The kernel removes FUA and PREFLUSH from a request if the disk does not support them. */
-	return (flags >> sync & 1) * REQUEST_SYNC | (flags >> meta & 1) * REQUEST_META |
-	       (flags >> ahead & 1) * REQUEST_READAHEAD | (bio_flags >> fua & 1) * REQUEST_FUA |
-	       (bio_flags >> preflush & 1) * REQUEST_PREFLUSH;
-}
-
 static __always_inline __u32 disk_of_request(struct request *rq, bool direct)
 {
 	struct gendisk *disk;
@@ -660,11 +647,12 @@ static __always_inline __u32 disk_of_request(struct request *rq, bool direct)
 }
 
 /*
- * Records a bio that has ended, of a disk without requests. `thread_and_op`: the thread that submitted it in the upper
- * half, its origin and its op in the lower one.
+ * Records a bio that has ended, of a disk without requests. `submitter`: the process in the upper half, the thread in the
+ * lower one; `ended`: its bytes in the upper half, then its status, origin and op.
  */
-__noinline int record_bio(__u64 address, __u64 thread_and_op, __u64 submitted, __u64 now, __s64 result)
+__noinline int record_bio(__u64 address, __u64 submitter, __u64 submitted, __u64 now, __u64 ended)
 {
+	long result = result_of(ended >> 16 & 0xff, true, ended >> 32);
 	struct bio *bio = (void *)address;
 	struct request_record *record;
 	struct gendisk *disk;
@@ -675,9 +663,10 @@ __noinline int record_bio(__u64 address, __u64 thread_and_op, __u64 submitted, _
 	if (!record)
 		return 0;
 	record->kind = RECORD_REQUEST;
-	record->op = thread_and_op;
-	record->origin = thread_and_op >> 8;
-	record->thread = thread_and_op >> 32;
+	record->op = ended;
+	record->origin = ended >> 8;
+	record->thread = submitter;
+	record->tgid = submitter >> 32;
 	record->submitted_ns = submitted;
 	record->started_ns = submitted;
 	record->issued_ns = submitted;
@@ -691,7 +680,7 @@ __noinline int record_bio(__u64 address, __u64 thread_and_op, __u64 submitted, _
 	}
 	record->disk = device_number(BPF_CORE_READ(disk, major), BPF_CORE_READ(disk, first_minor));
 	record->cmd_flags = BPF_CORE_READ(bio, bi_opf);
-	record->flags = named_flags(record->cmd_flags, record->cmd_flags);
+	record->bio_flags = record->cmd_flags;
 	record->error = result < 0 ? -result : 0;
 	record->bytes = result < 0 ? BPF_CORE_READ(bio, bi_iter.bi_size) : result;
 	/* Its completion has moved the start to the end. */
@@ -726,6 +715,7 @@ static __always_inline void write_request(struct request *rq, bool direct, const
 	record->op = state->op;
 	record->origin = state->origin;
 	record->thread = state->thread;
+	record->tgid = state->tgid;
 	record->submitted_ns = state->submitted_ns;
 	record->started_ns = state->started_ns;
 	record->issued_ns = state->issued_ns;
@@ -735,9 +725,9 @@ static __always_inline void write_request(struct request *rq, bool direct, const
 	left = READ(direct, rq, __data_len);
 	record->sector = READ(direct, rq, __sector) - ((record->bytes - left) >> 9);
 	record->disk = disk_of_request(rq, direct);
-	record->partition = partition_of(rq, direct);
+	record->partition = partition_of(rq, bio, direct);
 	record->cmd_flags = READ(direct, rq, cmd_flags);
-	record->flags = named_flags(record->cmd_flags, bio ? READ(direct, bio, bi_opf) : record->cmd_flags);
+	record->bio_flags = bio ? READ(direct, bio, bi_opf) : 0;
 	record->error = result < 0 ? -result : 0;
 	record->cpu = cpu;
 	fill_inode(record, bio, direct);
@@ -783,16 +773,16 @@ static __always_inline int on_end(struct request *rq, bool direct, long error, b
 	if (!state || state->phase != REQUEST_ISSUED || state->rq_start_ns != rq_start_ns)
 		return on_unissued_end(as_number(address), rq_start_ns, bytes);
 	now = bpf_ktime_get_ns();
-	ended = *state;
 	/* Requests of kernel threads are counted by their origin, in the whole-stack view. */
-	if (config.records && (!ended.foreign || (WHOLE_STACK && ended.foreign == FOREIGN_KERNEL))) {
+	if (config.records && (!state->foreign || (WHOLE_STACK && state->foreign == FOREIGN_KERNEL))) {
 		/* Typed pointers cost no probe reads: a record reads more than a dozen fields. */
 		if (by != END_BY_FUNCTION || TYPE_OF(rq))
-			write_request(rq, true, &ended, now, result_of(error, is_status, ended.bytes));
+			write_request(rq, true, state, now, result_of(error, is_status, state->bytes));
 		else
 			record_request(as_number_by(&state->rq_start_ns, address), now,
-				       result_of(error, is_status, ended.bytes));
+				       result_of(error, is_status, state->bytes));
 	}
+	ended = *state;
 	if (ended.needs_flush)
 		state->phase = REQUEST_FLUSHING;
 	/* Keeps the entry: the second program would take the end for one whose issue was missed. */
@@ -887,32 +877,49 @@ static __always_inline bool is_readahead(__u32 flags)
 	return flags & 1u << bpf_core_enum_value(enum req_flag_bits, __REQ_RAHEAD);
 }
 
+/* A bio of such an owner was not kept. Out of line: it is rare, and reads what nothing else needs. */
+__noinline int lose_bio(__u64 address, __u32 owner, enum lost_reason why)
+{
+	struct bio *bio = (void *)address;
+	__u8 op;
+
+	if (owner == OWNER_NEIGHBOUR)
+		return 0;
+	op = bio_op(BPF_CORE_READ(bio, bi_opf), BPF_CORE_READ(bio, bi_iter.bi_size));
+	/* Of a kernel thread: its request would only be set aside. */
+	if (!WHOLE_STACK && owner == OWNER_KERNEL)
+		count_aside(op, ASIDE_BY_KERNEL);
+	else
+		lose_request(op, why);
+	return 0;
+}
+
 static __always_inline void remember_bio(__u64 bio, const struct found_bio *known, const struct bio_state *state)
 {
 	int failed = keep_bio(bio, known, state);
 
-	if (!failed || state->owner == OWNER_NEIGHBOUR)
-		return;
-	/* Of a kernel thread: its request would only be set aside. */
-	if (!WHOLE_STACK && state->owner == OWNER_KERNEL)
-		count_aside(state->op, ASIDE_BY_KERNEL);
-	else
-		lose_request(state->op, failed == -E2BIG ? LOST_TABLE_FULL : LOST_STORAGE);
+	if (failed)
+		lose_bio(as_number(bio), state->owner, failed == -E2BIG ? LOST_TABLE_FULL : LOST_STORAGE);
 }
 
 /* Keeps who submits a bio, and when. `known`: what find_bio() returned. */
 static __always_inline void stamp_bio(const struct bio_view *view, struct found_bio *known, bool has_request,
 				      bool held)
 {
-	struct bio_state state = {
-		.queued_ns = bpf_ktime_get_ns(),
-		.op = bio_op(view->flags, view->bytes),
-		.owner = OWNER_TRACED,
-		.has_request = has_request,
-		.is_stacked = view->is_stacked,
-		.held = held,
-	};
 	__u64 address = view->address;
+	struct thread_id submitter;
+	struct bio_state state;
+
+	/* In words: the compiler would zero each field that is not set. */
+	__builtin_memset(&state, 0, sizeof(state));
+	state.queued_ns = bpf_ktime_get_ns();
+	state.owner = OWNER_TRACED;
+	if (has_request)
+		state.has_request = true;
+	if (WHOLE_STACK)
+		state.is_stacked = view->is_stacked;
+	if (held)
+		state.held = true;
 
 	if (block.by_owner && !thread_is_traced(current_id())) {
 		state.owner = is_kernel_thread() ? OWNER_KERNEL : OWNER_NEIGHBOUR;
@@ -927,12 +934,14 @@ static __always_inline void stamp_bio(const struct bio_view *view, struct found_
 	if (config.group_by && state.owner != OWNER_NEIGHBOUR)
 		state.group = group_of_current();
 	if (WHOLE_STACK || config.records) {
-		state.thread = bpf_get_current_pid_tgid();
-		state.origin = origin_of_current();
-		if (WHOLE_STACK && state.origin == ORIGIN_KWORKER && state.op && view->bytes &&
+		submitter = current_id();
+		state.thread = submitter.thread;
+		state.tgid = submitter.tgid;
+		state.origin = origin_of_submitter();
+		if (WHOLE_STACK && state.origin == ORIGIN_KWORKER && bio_op(view->flags, view->bytes) && view->bytes &&
 		    is_of_written(as_number(address)))
 			state.origin = ORIGIN_WRITEBACK;
-		if (state.origin == ORIGIN_OWN && is_readahead(view->flags))
+		if (WHOLE_STACK && state.origin == ORIGIN_OWN && is_readahead(view->flags))
 			state.origin = ORIGIN_READAHEAD;
 	}
 	/* As in on_issue(). */
@@ -988,6 +997,7 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 {
 	struct bio_state state = { .owner = OWNER_TRACED }, *seen;
 	__u64 address = view->address;
+	struct thread_id submitter;
 	struct found_bio known;
 	bool is_new;
 
@@ -1020,12 +1030,15 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 	state.queued_ns = bpf_ktime_get_ns();
 	if (config.group_by)
 		state.group = group_of_bio(view, state.op);
-	if (WHOLE_STACK || config.records)
-		state.thread = bpf_get_current_pid_tgid();
+	if (WHOLE_STACK || config.records) {
+		submitter = current_id();
+		state.thread = submitter.thread;
+		state.tgid = submitter.tgid;
+	}
 	if (WHOLE_STACK)
 		state.is_stacked = true;
 	if (config.records)
-		state.origin = origin_of_current();
+		state.origin = origin_of_submitter();
 	if (!seen || !block.by_both)
 		remember_bio(address, &known, &state);
 	return 0;
@@ -1081,8 +1094,8 @@ static __always_inline int on_bio_end(__u64 address, __u8 status)
 		return 0;
 	record_block(ended.op, ended.group, ended.queued_ns, 0, now, result_of(status, true, ended.bytes));
 	if (config.records)
-		record_bio(as_number(address), (__u64)ended.thread << 32 | ended.origin << 8 | ended.op, ended.queued_ns,
-			   now, result_of(status, true, ended.bytes));
+		record_bio(as_number(address), (__u64)ended.tgid << 32 | ended.thread, ended.queued_ns, now,
+			   (__u64)ended.bytes << 32 | status << 16 | ended.origin << 8 | ended.op);
 	return 0;
 }
 
@@ -1187,19 +1200,6 @@ int bio_getrq_second_btf(void *ctx)
 	return getrq_event(ctx, true);
 }
 
-SEC("tp_btf/block_bio_complete")
-int bio_end_btf(void *ctx)
-{
-	struct bio *bio = (void *)CONTEXT_WORD(ctx, 1);
-
-	return on_bio_end((__u64)bio, bio->bi_status);
-}
-
-/* Second program on the event, for when the kernel skips the first. */
-SEC("tp_btf/block_bio_complete")
-int bio_end_second_btf(void *ctx)
-{
-	struct bio *bio = (void *)CONTEXT_WORD(ctx, 1);
 /*
  * What is split off a bio is not queued itself. It is submitted with its bio, in the same thread, and its completion is
  * announced if that of its bio is (bio_split() of block/bio.c).
@@ -1223,6 +1223,19 @@ int bio_split_btf(void *ctx)
 	return 0;
 }
 
+SEC("tp_btf/block_bio_complete")
+int bio_end_btf(void *ctx)
+{
+	struct bio *bio = (void *)CONTEXT_WORD(ctx, 1);
+
+	return on_bio_end((__u64)bio, bio->bi_status);
+}
+
+/* Second program on the event, for when the kernel skips the first. */
+SEC("tp_btf/block_bio_complete")
+int bio_end_second_btf(void *ctx)
+{
+	struct bio *bio = (void *)CONTEXT_WORD(ctx, 1);
 
 	return on_bio_end((__u64)bio, bio->bi_status);
 }

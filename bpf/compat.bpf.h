@@ -116,9 +116,9 @@ static __always_inline struct thread_id current_id(void)
 /* task_struct.flags of the current thread: PF_... of include/linux/sched.h. */
 static __always_inline __u32 task_flags(void)
 {
-	struct task_struct *task = (void *)bpf_get_current_task();
-
-	return config.typed_task ? bpf_get_current_task_btf()->flags : BPF_CORE_READ(task, flags);
+	if (config.typed_task)
+		return bpf_get_current_task_btf()->flags;
+	return BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), flags);
 }
 
 /* thread_info.status: a system call of the 32-bit table (arch/x86/include/asm/thread_info.h). */

@@ -1,7 +1,7 @@
 //! The choices of the planning code for excerpts of real kernels (`tests/fixtures/kernels`). The guest tests confirm on
 //! the same kernels that these choices attach and count.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::fs;
 use std::io::BufReader;
@@ -101,7 +101,7 @@ fn block_facts(btf: &str) -> BlockFacts {
     };
     BlockFacts {
         tracepoints: btf.lines().filter_map(tracepoint).collect(),
-        codes: BTreeMap::new(),
+        ..BlockFacts::default()
     }
 }
 

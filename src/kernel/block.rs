@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Its tracepoints and operation codes, from BTF.
+/// Its tracepoints, operation codes and flags, from BTF.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlockFacts {
     /// The existing tracepoints, with the names of the types of their arguments, without pointers. They change:
@@ -10,6 +10,8 @@ pub struct BlockFacts {
     pub tracepoints: BTreeMap<String, Vec<String>>,
     /// Codes of request operations by the names of their enumerators. 6.8 renumbered some of them.
     pub codes: BTreeMap<String, u32>,
+    /// Bits of the flags of requests by the names of their enumerators (`enum req_flag_bits`).
+    pub flags: BTreeMap<String, u32>,
 }
 
 impl BlockFacts {

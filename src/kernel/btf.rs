@@ -132,6 +132,7 @@ const TASK_STORAGE: &str = "BPF_FUNC_get_current_task_btf";
 const SINCE_5_12: &str = "BPF_FUNC_check_mtu";
 /// The name changed in 6.0 (ff07a02e9e8e).
 const REQUEST_CODES: [&str; 2] = ["req_op", "req_opf"];
+const REQUEST_FLAGS: &str = "req_flag_bits";
 /// The prefix of types that represent tracepoints.
 const TRACEPOINT: &str = "btf_trace_";
 /// Tracepoints that programs are attached to, in addition to those of the block layer.
@@ -147,7 +148,7 @@ const EVENTS: [&str; 8] = [
 ];
 
 /// Names, and prefixes of names, that are always needed.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     STATIC_FUNCTION,
     PER_CPU_VALUES,
     LOCKLESS_MEMORY,
@@ -163,8 +164,9 @@ const NAMES: [&str; 15] = [
     SINCE_5_12,
     REQUEST_CODES[0],
     REQUEST_CODES[1],
+    REQUEST_FLAGS,
 ];
-const PREFIXES: [&str; 2] = [TRACEPOINT, "REQ_OP_"];
+const PREFIXES: [&str; 3] = [TRACEPOINT, "REQ_OP_", "__REQ_"];
 
 /// Maximum length of a chain of pointers and qualifiers.
 const MAX_DEPTH: u32 = 32;
@@ -295,10 +297,13 @@ impl Btf<'_> {
                     scan.answering_atomics |= entry == SINCE_5_12;
                 }
             }
-            KIND_ENUM if REQUEST_CODES.contains(&name) => {
-                let codes = kind.rows();
-                let codes = codes.filter_map(|[name, code]| Some((self.image.known(name)?.to_owned(), code)));
-                scan.block.codes.extend(codes);
+            KIND_ENUM if name == REQUEST_FLAGS || REQUEST_CODES.contains(&name) => {
+                let rows = kind.rows();
+                let rows = rows.filter_map(|[name, value]| Some((self.image.known(name)?.to_owned(), value)));
+                match name {
+                    REQUEST_FLAGS => scan.block.flags.extend(rows),
+                    _ => scan.block.codes.extend(rows),
+                }
             }
             KIND_TYPEDEF => {
                 let Some(name) = name.strip_prefix(TRACEPOINT) else {
@@ -424,6 +429,7 @@ mod tests {
                 (c"bpf_attach_type", c"BPF_TRACE_FENTRY"),
                 (c"bpf_func_id", c"BPF_FUNC_get_current_task_btf"),
                 (c"req_op", c"REQ_OP_FLUSH"),
+                (c"req_flag_bits", c"__REQ_SYNC"),
             ] {
                 sys::btf__add_enum(btf, name.as_ptr(), 4);
                 sys::btf__add_enum_value(btf, value.as_ptr(), 2);
@@ -453,7 +459,8 @@ mod tests {
         assert!(scan.fentry && scan.task_storage && !scan.session);
         assert_eq!(scan.fprobe, Fprobe::Rethook);
         assert_eq!(scan.block.argument("block_rq_issue", "request"), Some(0));
-        assert_eq!(scan.block.codes.get("REQ_OP_FLUSH"), Some(&2));
+        assert_eq!(scan.block.codes, BTreeMap::from([("REQ_OP_FLUSH".to_owned(), 2)]));
+        assert_eq!(scan.block.flags, BTreeMap::from([("__REQ_SYNC".to_owned(), 2)]));
         assert!(!scan.has_static);
     }
 

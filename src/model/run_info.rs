@@ -110,6 +110,9 @@ pub struct BlockInfo {
     pub queue_from: Option<String>,
     /// Why it loses requests on this machine, if it does.
     pub lossy: Option<String>,
+    /// Bits of the flags of requests in this kernel, by the names of their enumerators (`enum req_flag_bits`).
+    #[serde(default)]
+    pub flags: BTreeMap<String, u32>,
 }
 
 /// Where an event of requests can be seen.

@@ -186,6 +186,7 @@ mod tests {
                 end: event("block_rq_complete"),
                 queue_from: Some("block_io_start".to_owned()),
                 lossy: None,
+                flags: std::collections::BTreeMap::new(),
             }),
             stack: Some(StackInfo {
                 layers: layers.map(|(layer, _)| (layer, true)).to_vec(),

@@ -20,6 +20,10 @@
 #include "macros.h"
 #include "../../bpf/abi.h"
 
+struct thread_id {
+	__u32 thread, tgid;
+};
+
 static struct config config = { .counters = MAX_OPS };
 static struct block_config block = { .ends_have_second = true };
 static struct control control;
@@ -84,8 +88,9 @@ static struct task_struct *bpf_get_current_task_btf(void)
 #define enable_preemption()
 #define thread_is_traced(...) true
 #define is_kernel_thread() false
+#define current_id() ((struct thread_id){ 0 })
 #define neighbour_of_current(...) 0
-#define origin_of_current() 0
+#define origin_of_submitter() 0
 #define group_of_current() 0
 #define group_of_disk(...) 0
 #define group_of_page(...) 0

@@ -166,6 +166,7 @@ fn block_info(layer: &LayerReport) -> BlockInfo {
         end: event(END),
         queue_from: layer.queue_from.clone(),
         lossy: None,
+        flags: BTreeMap::new(),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::kernel::interface::{
     CALL_HAS_FD, CALL_HAS_OFFSET, CALL_HAS_PATH, CALL_HAS_POSITION, CALL_HAS_SIZE, CALL_IS_COMPAT, CALL_IS_DIRECT,
     CALL_NEEDS_ALL, CALL_POSITION, CALL_ROWS_ALL, CALL_ROWS_ARGUMENTS, CALL_ROWS_FEW, CALL_ROWS_WIDE, PATH_ALONE,
     RECORD_ASYNC, RECORD_CALL, RECORD_FAULT, RECORD_FILE, RECORD_FOLDER, RECORD_KINDS, RECORD_PATH, RECORD_REQUEST,
-    RECORD_SLEEP, RECORD_THREAD, REQUEST_FUA, REQUEST_META, REQUEST_PREFLUSH, REQUEST_READAHEAD, REQUEST_SYNC, ROW_VFS,
+    RECORD_SLEEP, RECORD_THREAD, ROW_VFS,
 };
 use crate::kernel::names;
 use crate::model::abi::{RECORD_ARGUMENTS, ROWS};
@@ -27,7 +27,7 @@ use crate::model::record::{
     AsyncCall, Call, Fault, Folder, GivenPath, Kind, Lost, OpenFile, Paths, Records, Request, Sleep, Thread, owners,
 };
 use crate::model::report::slow::{CallPath, Inode, PathKind};
-use crate::model::run_info::RunInfo;
+use crate::model::run_info::{BlockInfo, RunInfo};
 use crate::probe::attach::Attached;
 use crate::probe::config::recorded_shape;
 use crate::probe::records::{Frames, RecordRings};
@@ -114,7 +114,6 @@ impl RecordReader {
         } else {
             self.held = later;
         }
-        self.decoder.give_processes(&mut records.requests);
         let waiting = self.decoder.give_paths(&mut records, is_last);
         self.held.calls.extend(waiting);
         if is_last {
@@ -247,6 +246,35 @@ fn recorders_in_calls(attached: &Attached, before_ns: u64, of_all: bool) -> Resu
     Ok(all)
 }
 
+/// Named flags of requests, as they are set in this kernel; 0: it does not have the flag.
+#[derive(Debug, Clone, Copy, Default)]
+struct RequestFlags {
+    sync: u32,
+    meta: u32,
+    readahead: u32,
+    fua: u32,
+    preflush: u32,
+}
+
+impl RequestFlags {
+    fn new(block: &BlockInfo) -> Self {
+        let flag = |name: &str| {
+            block
+                .flags
+                .get(name)
+                .and_then(|&bit| 1_u32.checked_shl(bit))
+                .unwrap_or(0)
+        };
+        Self {
+            sync: flag("__REQ_SYNC"),
+            meta: flag("__REQ_META"),
+            readahead: flag("__REQ_RAHEAD"),
+            fua: flag("__REQ_FUA"),
+            preflush: flag("__REQ_PREFLUSH"),
+        }
+    }
+}
+
 /// Decodes records; pure.
 #[derive(Debug, Default)]
 pub struct Decoder {
@@ -256,8 +284,7 @@ pub struct Decoder {
     shapes: Vec<call_shape>,
     /// The index of the first op of the block layer.
     first_of_blk: usize,
-    /// The process of each thread that was defined.
-    processes: BTreeMap<u32, u32>,
+    flags: RequestFlags,
     /// The paths of calls that have not been returned, by the thread and the number of the call: a thread that changes its
     /// CPU has several, since one ring is read after the other.
     paths: BTreeMap<(u32, u16), GivenPaths>,
@@ -288,6 +315,7 @@ impl Decoder {
                 .position(|(layer, _)| *layer == Layer::Blk)
                 .unwrap_or(ops.len()),
             shapes: ops.iter().map(|(layer, op)| recorded_shape(*layer, *op)).collect(),
+            flags: run.block.as_ref().map(RequestFlags::new).unwrap_or_default(),
             ops,
             ..Self::default()
         }
@@ -321,7 +349,7 @@ impl Decoder {
             RECORD_FAULT => records.faults.push(self.fault(&prefix(frame)?)?),
             RECORD_FILE => records.files.push(file(frame)?),
             RECORD_FOLDER => records.folders.extend(folder(frame)?),
-            RECORD_THREAD => records.threads.push(self.thread(&prefix(frame)?)),
+            RECORD_THREAD => records.threads.push(Self::thread(&prefix(frame)?)),
             RECORD_PATH => self.path(frame)?,
             _ => return None,
         }
@@ -440,7 +468,8 @@ impl Decoder {
     }
 
     fn request(&self, record: &request_record) -> Option<Request> {
-        let flag = |flag: u32| u32::from(record.flags) & flag != 0;
+        let (flags, asked) = (record.cmd_flags, record.cmd_flags | record.bio_flags);
+        let is_readahead = flags & self.flags.readahead != 0;
         let known = |at_ns: u64| (at_ns != 0).then_some(at_ns);
         let numbers = |device: u32| <[u32; 2]>::from(names::numbers_of(device));
         let disk = numbers(record.disk);
@@ -456,29 +485,28 @@ impl Decoder {
             bytes: record.bytes.into(),
             op: (layer == Layer::Blk).then_some(op)?,
             flags: record.cmd_flags,
-            is_sync: flag(REQUEST_SYNC),
-            is_meta: flag(REQUEST_META),
-            is_readahead: flag(REQUEST_READAHEAD),
-            is_fua: flag(REQUEST_FUA),
-            is_preflush: flag(REQUEST_PREFLUSH),
+            is_sync: flags & self.flags.sync != 0,
+            is_meta: flags & self.flags.meta != 0,
+            is_readahead,
+            is_fua: asked & self.flags.fua != 0,
+            is_preflush: asked & self.flags.preflush != 0,
             errno: record.error.into(),
             submitted_ns: known(record.submitted_ns),
             started_ns: known(record.started_ns),
             issued_ns: known(record.issued_ns),
             ended_ns: record.ended_ns,
             tid: record.thread,
-            pid: self.processes.get(&record.thread).copied().unwrap_or(0),
-            origin: *Origin::ALL.get(usize::from(record.origin))?,
+            pid: record.tgid,
+            origin: match *Origin::ALL.get(usize::from(record.origin))? {
+                Origin::Own if is_readahead => Origin::Readahead,
+                origin => origin,
+            },
             inode: (record.inode != 0).then(|| inode(record.inode, record.inode_device)),
             cpu: record.cpu,
         })
     }
 
-    fn thread(&mut self, record: &thread_record) -> Thread {
-        if self.processes.len() >= MOST_THREADS {
-            self.processes.clear();
-        }
-        self.processes.insert(record.thread, record.tgid);
+    fn thread(record: &thread_record) -> Thread {
         Thread {
             tid: record.thread,
             pid: record.tgid,
@@ -515,13 +543,6 @@ impl Decoder {
             _ => of_call.paths.second = Some(given),
         }
         Some(())
-    }
-
-    /// Gives requests the process of their thread, if its definition arrived after them, from another ring.
-    fn give_processes(&self, requests: &mut [Request]) {
-        for request in requests.iter_mut().filter(|request| request.pid == 0) {
-            request.pid = self.processes.get(&request.tid).copied().unwrap_or(0);
-        }
     }
 
     /// Gives calls that have ended the paths that were read when they began. Removes and returns those whose paths have not
@@ -688,8 +709,8 @@ mod tests {
 
     use super::*;
     use crate::fuzz;
-    use crate::kernel::interface::PATH_WHOLE;
     use crate::kernel::interface::types::{file_record_few, path_record_few};
+    use crate::kernel::interface::{ORIGIN_OWN, PATH_WHOLE};
 
     /// A run with a system call, a function of vfs, and reads of the block layer.
     fn decoder() -> Decoder {
@@ -702,6 +723,12 @@ mod tests {
             shapes: ops.iter().map(|(layer, op)| recorded_shape(*layer, *op)).collect(),
             ops,
             first_of_blk: 2,
+            flags: RequestFlags {
+                sync: 1 << 11,
+                fua: 1 << 17,
+                readahead: 1 << 19,
+                ..RequestFlags::default()
+            },
             ..Decoder::default()
         }
     }
@@ -907,15 +934,21 @@ mod tests {
         let request = request_record {
             kind: RECORD_REQUEST as u8,
             thread: 12,
+            tgid: 11,
+            origin: ORIGIN_OWN as u8,
             issued_ns: 5,
-            flags: (REQUEST_SYNC | REQUEST_FUA) as u8,
+            cmd_flags: 1 << 11,
+            bio_flags: 1 << 11 | 1 << 17,
             disk: 8 << 20,
             sector: u64::MAX,
             ..request_record::default()
         };
-        let mut decoder = decoder();
-        let mut records = decoded(&mut decoder, &[bytes(&request), bytes(&file), bytes(&thread)]);
-        decoder.give_processes(&mut records.requests);
+        let ahead = request_record {
+            cmd_flags: 1 << 19,
+            ..request
+        };
+        let frames = [bytes(&request), bytes(&file), bytes(&thread), bytes(&ahead)];
+        let records = decoded(&mut decoder(), &frames);
         let file = &records.files[0];
         assert_eq!(file.path.as_ref().unwrap().text, "/dir/file");
         assert_eq!((&*file.file_system, file.number), ("ext4", 3));
@@ -927,6 +960,8 @@ mod tests {
         assert_eq!(request.sector, 0);
         let flags = [request.is_sync, request.is_fua, request.is_meta, request.is_preflush];
         assert_eq!(flags, [true, true, false, false]);
+        let origins = [0, 1].map(|at: usize| records.requests[at].origin);
+        assert_eq!(origins, [Origin::Own, Origin::Readahead]);
     }
 
     #[test]

@@ -124,6 +124,7 @@ fn block_info(way: &BlockWay, of: &OfRun<'_>) -> BlockInfo {
         },
         queue_from: queue_from.map(str::to_owned),
         lossy: loses_requests(way, of.facts).map(str::to_owned),
+        flags: of.facts.block.flags.clone(),
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::counts::{FENTRY, Hook, KPROBE, KPROBE_EVENT, RAW_TRACEPOINT, SESSION, TRACEPOINT};
 use crate::async_io::{BLOCK, BLOCKS};
+use crate::disks::{NullDisks, set_queue};
 use crate::guest::{Check, Guest, Running, run, wait_for};
 use crate::records::copies;
 use crate::records::positions::Positions;
@@ -19,7 +20,7 @@ use crate::workload::{MAPPED_PAGES, Spec, Workload, prepare};
 use iostackbreakdown::catalog::{COMPAT, Layer, RECORDED_OPS};
 use iostackbreakdown::model::abi::{ROW_JOURNAL, ROW_LOCK, ROW_QUEUE, ROW_RUN_QUEUE, ROWS};
 use iostackbreakdown::model::ids::Op;
-use iostackbreakdown::model::record::{AsyncCall, Call, Fault, Kind, Sleep};
+use iostackbreakdown::model::record::{AsyncCall, Call, Fault, Kind, Request, Sleep};
 use iostackbreakdown::probe::plan::function_name;
 use iostackbreakdown::sys::page_bytes;
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -53,6 +54,15 @@ pub const CHECKS: &[Check] = &[
     Check::new("events: what a small buffer has no room for", small_buffer).when(is_here),
     Check::new("events: calls on a CPU that comes after the start", later_cpu).when(Guest::as_booted),
     Check::new("events: requests and sleeps of direct reads", requests).when(is_here),
+    Check::new("events: requests of all processes have their submitters", |guest| {
+        submitters(guest, &["-T", "blk", "-d", NULL])
+    })
+    .when(is_here),
+    Check::new("events: requests of one process have their submitters", |guest| {
+        let own = std::process::id().to_string();
+        submitters(guest, &["-T", "blk", "-d", NULL, "-p", &own])
+    })
+    .when(is_here),
     Check::new("events: files that are opened and closed have their paths", opened).when(is_here),
     Check::new("events: files that were open before have their paths", open_before).when(is_here),
     Check::new("events: calls on excluded files are not under way", excluded).when(is_here),
@@ -80,6 +90,7 @@ pub const CHECKS: &[Check] = &[
 
 const FILE: &str = "/mnt/ext4/events/file";
 const RECORDING: &str = "/tmp/events.iosb";
+const NULL: &str = "nullb0";
 const MINUTE: Duration = Duration::from_secs(60);
 /// Functions of the whole stack are attached one by one.
 const TO_ATTACH: Duration = Duration::from_secs(180);
@@ -90,10 +101,9 @@ fn is_here(guest: &Guest) -> bool {
     guest.tool().is_some()
 }
 
-/// Records a process while `work` runs, and looks at the recording.
+/// Records while `work` runs, and looks at the recording.
 fn with_recording<T>(
     guest: &Guest,
-    pid: u32,
     arguments: &[&str],
     work: impl FnOnce(&Running),
     look: impl FnOnce(&Path) -> Result<T, String>,
@@ -101,8 +111,7 @@ fn with_recording<T>(
     let _ = fs::remove_dir_all(RECORDING);
     let path = guest.tool().ok_or("there is no tool")?;
     let mut tool = Command::new(path);
-    tool.args(["record", "-o", RECORDING, "-p", &pid.to_string()])
-        .args(arguments);
+    tool.args(["record", "-o", RECORDING]).args(arguments);
     let running = Running::start(&mut tool)?;
     wait_for("the banner", TO_ATTACH, || running.stderr().contains("Recording "))
         .map_err(|e| format!("{e}: {}", running.stderr()))?;
@@ -114,8 +123,10 @@ fn with_recording<T>(
     looked
 }
 
+/// Records this process.
 fn recorded(guest: &Guest, arguments: &[&str], work: impl FnOnce(&Running)) -> Result<Recorded, String> {
-    with_recording(guest, std::process::id(), arguments, work, Recorded::open)
+    let own = std::process::id().to_string();
+    with_recording(guest, &[&["-p", &own], arguments].concat(), work, Recorded::open)
 }
 
 fn file(flags: i32) -> Result<i32, String> {
@@ -279,6 +290,42 @@ fn requests(guest: &Guest) -> Result<(), String> {
         slept(&recorded, call)?;
     }
     Ok(())
+}
+
+/// Reads of which each is split into requests of the largest size that the disk allows.
+fn submitters(guest: &Guest, arguments: &[&str]) -> Result<(), String> {
+    const LARGEST: u64 = 8 << 10;
+    const READ: u64 = 64 << 10;
+    const READS: u64 = 16;
+    let _disk = NullDisks::new(guest, 1, &[])?;
+    set_queue(NULL, &[("max_sectors_kb", &(LARGEST >> 10).to_string())])?;
+    let fd = open(Path::new(NullDisks::FIRST), libc::O_RDONLY | libc::O_DIRECT);
+    let mut made = Vec::new();
+    let work = |_: &Running| made = numbered(fd, 0..READS * READ, 2, READ as usize, READ);
+    let recorded = with_recording(guest, arguments, work, Recorded::open)?;
+    // SAFETY: a descriptor of this process.
+    unsafe { libc::close(fd) };
+    let requests = &recorded.records.requests;
+    for read in &made {
+        let is_its = |request: &&Request| {
+            request.tid == read.tid
+                && (request.submitted_ns).is_some_and(|at_ns| (read.begin_ns..=read.end_ns).contains(&at_ns))
+        };
+        let its: Vec<&Request> = requests.iter().filter(is_its).collect();
+        let bytes: u64 = its.iter().map(|request| request.bytes).sum();
+        let pid = std::process::id();
+        let is_whole = |request: &&&Request| {
+            request.bytes == LARGEST && request.pid == pid && request.submitted_ns <= request.issued_ns
+        };
+        if bytes != READ || !its.iter().all(|request| is_whole(&request)) {
+            return Err(format!("{read:?} has {its:?}"));
+        }
+    }
+    let lost = recorded.lost(Kind::Request);
+    match requests.len() as u64 {
+        n if n == READS * READ / LARGEST && lost == 0 => Ok(()),
+        n => Err(format!("{n} requests, {lost} lost")),
+    }
 }
 
 /// The sleeps of a call are those of its rows.
@@ -544,8 +591,7 @@ fn faults(guest: &Guest, arguments: &[&str]) -> Result<(), String> {
     let pid = workload.pid;
     let recorded = with_recording(
         guest,
-        pid,
-        arguments,
+        &[&["-p", &pid.to_string()], arguments].concat(),
         |_| finished = workload.go().and_then(|()| workload.finish()),
         Recorded::open,
     )?;
@@ -591,7 +637,8 @@ fn reported(guest: &Guest) -> Result<(), String> {
             libc::syscall(libc::SYS_fsync, fd);
         }
     };
-    with_recording(guest, std::process::id(), &["--export-json", LIVE], work, |recording| {
+    let own = std::process::id().to_string();
+    with_recording(guest, &["-p", &own, "--export-json", LIVE], work, |recording| {
         let mut report = Command::new(tool);
         let later = run(report.arg("report").arg(recording).arg("--json"), MINUTE)?.success()?;
         let live = fs::read_to_string(LIVE).map_err(|e| format!("{LIVE}: {e}"))?;

@@ -181,6 +181,7 @@ fn requests_are_timed_from_their_start_if_queue_times_are() {
         },
         queue_from: Some("start".to_owned()),
         lossy: None,
+        flags: std::collections::BTreeMap::new(),
     });
     let mut unknown = request(Op::Read, 60, 0, 512);
     unknown.started_ns = None;
