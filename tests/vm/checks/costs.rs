@@ -88,6 +88,15 @@ pub const CHECKS: &[Check] = &[
         recorded(guest, "blk recorded", &["-T", "blk", "-d", NULL], read)
     })
     .when(is_watched),
+    table("costs: a direct read, -T blk -p", |guest| {
+        let own = std::process::id().to_string();
+        blk(guest, "blk -p", &["-p", &own])
+    }),
+    table("costs: a direct read, -T blk -p, recorded", |guest| {
+        let (_disk, read) = direct(guest)?;
+        let own = std::process::id().to_string();
+        recorded(guest, "blk -p recorded", &["-T", "blk", "-d", NULL, "-p", &own], read)
+    }),
     table("costs: a pread, -T vfs --by process", |guest| {
         pread(guest, "vfs by process", &["-T", "vfs", "--by", "process"])
     }),
@@ -386,7 +395,6 @@ fn biolatency(guest: &Guest) -> Result<(), String> {
 /// How long attaching takes once programs are loaded, how long the prompt takes, and how long detaching continues in
 /// the background. The guest's clock counts a nanosecond for each instruction, and the real duration of the kernel's
 /// grace periods.
-/// clock is the guest's, in which an instruction takes a nanosecond and waiting for the kernel's grace periods as long as it does.
 fn attach_and_detach(guest: &Guest) -> Result<(), String> {
     let start = Instant::now();
     let running = tool(guest, &["--verbose"])?;

@@ -130,25 +130,17 @@ fn ring(guest: &Guest) -> Result<(), String> {
 }
 
 /// What the kernel takes to call the programs that a recording needs beside those that time requests: who submits, and when.
-/// Where tasks are preempted inside the kernel, two see the same, so that none is missed.
+/// Where tasks are preempted inside the kernel, two see it, so that none is missed.
 fn submission(guest: &Guest) -> Result<(), String> {
     let (_disk, mut read) = direct(guest)?;
     let without = per_call(&mut read)?;
-    let mut attached = Vec::new();
-    let events = ["block_bio_queue", "block_getrq", "block_getrq"];
-    let is_preempted = guest.kernel == "7";
-    for event in &events[..if is_preempted { 3 } else { 2 }] {
-        attached.push(at_raw_tracepoint(
-            event,
-            empty(sys::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, None)?,
-        )?);
-    }
-    if is_preempted {
-        let submit = ["submit_bio_noacct"];
-        attached.push(attach(Hook::KprobeEntry, &submit, &known(&submit)?)?);
-    }
+    let empty = empty(sys::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, None)?;
+    let at_event = at_raw_tracepoint("block_bio_queue", empty)?;
+    let submit = ["submit_bio_noacct"];
+    let at_function = (guest.kernel == "7").then(|| attach(Hook::KprobeEntry, &submit, &known(&submit)?));
+    let at_function = at_function.transpose()?;
     let with = per_call(&mut read)?;
-    drop(attached);
+    drop((at_event, at_function));
     tell(guest, "floor blk recorded", with - without)
 }
 
