@@ -9,6 +9,7 @@ use crate::args::Export;
 use crate::cause::Cause;
 use crate::export::output::{Directory, Stream};
 use crate::export::{self, Format, LeftOut, Output, Selection, Summary};
+use crate::model::ids::{Layer, joined};
 use crate::model::recording::Meta;
 use crate::number::thousands;
 use crate::recording::Unneeded;
@@ -25,6 +26,7 @@ pub fn export(from: &Path, export: &Export) -> Result<u8, Cause> {
     let recording = open_records(from, "export")?;
     let meta = recording.meta();
     let selection = selection(meta, export)?;
+    check_layers(meta, export)?;
     let [after, before] = bounds(&export.part, &recording)?;
     let (mut output, made) = open(export)?;
     let mut shown = Paced::new(!export.quiet);
@@ -59,6 +61,28 @@ pub const fn unneeded(format: Format) -> &'static [Unneeded] {
         Format::Iotracer | Format::Blktrace => &[Unneeded::Waits, Unneeded::Sleeps],
         Format::Fio => &[Unneeded::Waits, Unneeded::Sleeps, Unneeded::Requests],
     }
+}
+
+/// Checks that calls are among what was recorded and is selected, for fio, which has nothing else. None of an earlier version's
+/// layers are known.
+///
+/// # Errors
+/// If not, in one line: requests are not even read, so that nothing would seem to have been recorded.
+fn check_layers(meta: &Meta, export: &Export) -> Result<(), Cause> {
+    if export.format != Format::Fio {
+        return Ok(());
+    }
+    let recorded: Vec<Layer> = meta.run.layers.iter().map(|info| info.layer).collect();
+    let lacks = |layers: &[Layer]| !layers.is_empty() && !layers.contains(&Layer::Syscall);
+    let why = if lacks(&recorded) {
+        let recorded = joined(&recorded, Layer::name).replace(", ", ",");
+        format!("recorded with -T {recorded}: calls are not in it")
+    } else if lacks(&export.layers) {
+        "-T blk selects no calls".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(format!("{why}, and fio has nothing else; for requests, export --to blktrace, then fio --read_iolog").into())
 }
 
 /// `naming: 1,204,331 records`, `exporting: 65,536 records`
@@ -201,6 +225,7 @@ mod tests {
     use crate::args::Part;
     use crate::model::record::Kind;
     use crate::model::report::Filter;
+    use crate::model::run_info::LayerInfo;
 
     fn wanted() -> Export {
         Export {
@@ -252,6 +277,41 @@ mod tests {
         };
         assert_eq!(of("sda").unwrap_err(), "recorded with -d sda1: others are not in it");
         assert_eq!(of("sda1").unwrap().devices, BTreeSet::new());
+    }
+
+    #[test]
+    fn fio_needs_calls() {
+        let check = |recorded: &[Layer], format, selected: &[Layer]| {
+            let info = |layer: &Layer| LayerInfo {
+                layer: *layer,
+                refused: None,
+                not_measured: Vec::new(),
+                completions_skip_interrupts: false,
+            };
+            let mut meta = Meta::default();
+            meta.run.layers = recorded.iter().map(info).collect();
+            let export = Export {
+                format,
+                layers: selected.to_vec(),
+                ..wanted()
+            };
+            check_layers(&meta, &export).map_err(|cause| cause.line)
+        };
+        let (both, requests) = ([Layer::Syscall, Layer::Blk], [Layer::Blk]);
+        let rest = "and fio has nothing else; for requests, export --to blktrace, then fio --read_iolog";
+        let line = check(&requests, Format::Fio, &[]).unwrap_err();
+        assert_eq!(line, format!("recorded with -T blk: calls are not in it, {rest}"));
+        let line = check(&both, Format::Fio, &requests).unwrap_err();
+        assert_eq!(line, format!("-T blk selects no calls, {rest}"));
+        for (recorded, format, selected) in [
+            (&both[..], Format::Fio, &[][..]),
+            (&both, Format::Fio, &both),
+            (&[], Format::Fio, &[]),
+            (&requests, Format::Jsonl, &[]),
+            (&requests, Format::Blktrace, &[]),
+        ] {
+            assert_eq!(check(recorded, format, selected), Ok(()), "{format:?}");
+        }
     }
 
     #[test]
