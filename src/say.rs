@@ -120,7 +120,8 @@ fn terminal_width() -> Option<usize> {
 
 /// Wraps a line at so many columns, with continuation lines indented. A longer word is left whole, for the terminal to
 /// break.
-fn wrapped(line: &str, width: usize) -> String {
+#[must_use]
+pub fn wrapped(line: &str, width: usize) -> String {
     let mut text = String::new();
     let (mut column, mut is_new) = (0, true);
     for word in line.split_inclusive(' ') {

@@ -1,5 +1,7 @@
 //! What a terminal shows at the start and during a run, and what remains of it. Run it as root.
 
+mod folder;
+
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -8,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use folder::Folder;
 use nix::pty::{Winsize, openpty};
 
 const TOOL: &str = env!("CARGO_BIN_EXE_IOStackBreakdown");
@@ -196,6 +199,27 @@ fn nothing_is_erased_if_disabled_or_impossible() {
     let output = tool.args(RUN).env("TERM", "xterm").output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     assert!(!text.contains(&b'\x1b') && !text.contains(&b'\r'));
+}
+
+#[test]
+fn what_is_missing_from_a_recording_is_readable_at_every_width() {
+    let folder = Folder::new("terminal-lost");
+    let cut = folder.join("a-recording-that-was-cut.iosb");
+    let whole = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings/version-1.iosb");
+    std::fs::create_dir_all(cut.join("000001")).unwrap();
+    std::fs::copy(whole.join("meta.json"), cut.join("meta.json")).unwrap();
+    for table in std::fs::read_dir(whole.join("000001")).unwrap() {
+        let table = table.unwrap();
+        std::fs::copy(table.path(), cut.join("000001").join(table.file_name())).unwrap();
+    }
+    std::fs::write(cut.join("000001/calls.arrow"), "damaged").unwrap();
+    for columns in WIDTHS {
+        let text = written_on(columns, &["report", cut.to_str().unwrap(), "--lost"], "xterm");
+        let lines = shown_on(columns, &text);
+        let is_wide = |line: &&String| line.chars().count() > columns.into();
+        assert_eq!(lines.iter().find(is_wide), None, "{columns}: {text}");
+        assert!(lines.iter().any(|line| line.contains("was cut")), "{text}");
+    }
 }
 
 /// A command with calls of every family, including some on a file whose name is longer than a narrow terminal.

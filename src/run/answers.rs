@@ -95,7 +95,7 @@ fn check_recorded(questions: &Questions, layers: &[Layer]) -> Result<(), Cause> 
 }
 
 /// The terminal that the answers go to, if they go to one.
-fn screen(options: &Options) -> Screen {
+pub fn screen(options: &Options) -> Screen {
     let stdout = std::io::stdout();
     let is_screen = options
         .output

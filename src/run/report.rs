@@ -12,12 +12,14 @@ use crate::model::recording::{Clocks, Meta, Names};
 use crate::model::report::nanoseconds;
 use crate::model::selection::Selection;
 use crate::number::decimal_bytes;
+use crate::printable::printable;
 use crate::recording::{Recording, Replayed, Span};
 use crate::say;
 use crate::source::{Source, Until};
 use crate::view::text::records::{of_kind, without_record};
 use crate::view::text::{Unit, counted};
 
+use super::answers::screen;
 use super::from_records::{FromRecords, Wish};
 use super::record::time_of_day;
 use super::session::Session;
@@ -322,7 +324,7 @@ fn subject(options: &Options, recording: &Recording, needed: &Needed) -> String 
 
 /// `PID 4711 (postgres), recorded on db7, 6.1.0-50-amd64`
 fn heading(meta: &Meta, whose: &str) -> String {
-    let of = |text: &str| crate::printable::printable(text);
+    let of = |text: &str| printable(text);
     let whose = match whose {
         "" => String::new(),
         whose => format!("{whose}, "),
@@ -466,9 +468,16 @@ fn missing(recording: &Recording, options: &Options) -> Result<u8, Cause> {
     if lines.is_empty() {
         lines.push(format!("nothing is missing from {}", counted(seconds as u64, "second")));
     }
-    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let width = screen(options).width;
+    let text: String = lines.iter().map(|line| fitted(line, width) + "\n").collect();
     write(text.as_bytes(), options)?;
     Ok(0)
+}
+
+/// A line as the terminal of this width shows it; `None`: it goes to none.
+fn fitted(line: &str, width: Option<usize>) -> String {
+    let line = printable(line);
+    width.map_or_else(|| line.clone(), |width| say::wrapped(&line, width))
 }
 
 /// Prints what is wrong with a recording.
