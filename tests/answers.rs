@@ -344,6 +344,7 @@ fn the_whole_stack_of_single_layers_is_refused() {
     for (words, wish) in [
         (&["--folded"][..], "--folded prints"),
         (&["--svg", "x.svg"], "--svg draws"),
+        (&["-T", "all"], "-T all reports"),
     ] {
         let (status, out, err) = recorded.run("report", words);
         assert_eq!(

@@ -157,6 +157,8 @@ pub struct Scope {
     pub upper: Vec<Layer>,
     /// `None`: requests are not measured.
     pub requests: Option<Requests>,
+    /// `all` was named.
+    pub is_all_named: bool,
     /// What was named beside `all`.
     pub beside_all: Vec<Layer>,
     /// Only some calls are measured. `None`: all are.

@@ -570,6 +570,7 @@ fn validate(mut raw: Raw, paths: Paths) -> Result<Options, String> {
         return Err("--top needs --by".to_owned());
     }
     let Named { layers, beside_all } = layers(&raw.layers)?;
+    let is_all_named = layers.is_none() && !raw.layers.is_empty();
     check_scope(&raw, layers.as_deref())?;
     check_sample(&raw, layers.as_deref())?;
     let detail = detail(&raw, layers.is_some());
@@ -586,6 +587,7 @@ fn validate(mut raw: Raw, paths: Paths) -> Result<Options, String> {
         scope: Scope {
             requests: layers.contains(&Layer::Blk).then_some(Requests { queued }),
             upper: layers.into_iter().filter(|layer| *layer != Layer::Blk).collect(),
+            is_all_named,
             beside_all,
             sample: raw.sample,
             detail,
@@ -974,6 +976,7 @@ mod tests {
         let scope = |words| parse_words(words).unwrap().measure.scope;
         assert!(options.measure.scope.is_named() && !scope("").is_named());
         assert_eq!(scope("-T all").layers(), whole_stack(&[]));
+        assert!(scope("-T all").is_all_named && !scope("").is_all_named && !scope("-T vfs").is_all_named);
         let without = Layer::ALL.into_iter().filter(|layer| *layer != Layer::Tmpfs);
         assert_eq!(whole_stack(&[]), without.collect::<Vec<_>>());
         let with_tmpfs = scope("-T tmpfs,all");

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::analyse::records::run::{IN_RECORDS, Shown};
-use crate::args::{Form, Measure, Moment, Options, Output, Part, Talk};
+use crate::args::{Form, Measure, Moment, Options, Part, Talk};
 use crate::cause::Cause;
 use crate::filter::Filter;
 use crate::model::ids::{By, Layer};
@@ -35,7 +35,7 @@ pub fn report(from: &Path, part: &Part, options: &Options) -> Result<u8, Cause> 
     let meta = recording.meta();
     let target = &options.measure.target;
     check_recorded(meta, &options.measure)?;
-    check_whole(meta, &options.output)?;
+    check_whole(meta, options)?;
     let selection = selected::selection(meta, target)?;
     let layers = selected::layers(meta, options)?;
     let (start, end) = whole_span(&recording, from)?;
@@ -397,14 +397,16 @@ pub fn check_recorded(meta: &Meta, measure: &Measure) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Checks that the recording has the whole stack if it is to be drawn.
+/// Checks that the recording has the whole stack if it is to be reported or drawn.
 ///
 /// # Errors
 /// The layers that it was made of, in one line.
-fn check_whole(meta: &Meta, output: &Output) -> Result<(), Cause> {
+fn check_whole(meta: &Meta, options: &Options) -> Result<(), Cause> {
+    let output = &options.output;
     let wish = match (output.form, &output.svg) {
         (Form::Folded, _) => "--folded prints",
         (_, Some(_)) => "--svg draws",
+        _ if options.measure.scope.is_all_named => "-T all reports",
         _ => return Ok(()),
     };
     if meta.run.stack.is_some() {
