@@ -56,6 +56,7 @@ fn disk(name: &str) -> Option<Disk> {
     });
     Some(Disk {
         name: name.replace('!', "/"),
+        mapped: line(format!("{folder}/dm/name")).unwrap_or_default(),
         number: numbers(&line(format!("{folder}/dev"))?)?,
         sectors: line(format!("{folder}/size"))?.parse().ok()?,
         scheduler: current(&scheduler).to_owned(),

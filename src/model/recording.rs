@@ -75,6 +75,8 @@ impl Clocks {
 #[serde(default)]
 pub struct Disk {
     pub name: String,
+    /// Its name below `/dev/mapper`; empty: unknown, or none.
+    pub mapped: String,
     /// Major and minor number.
     pub number: [u32; 2],
     /// Size in sectors of 512 bytes.

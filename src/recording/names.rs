@@ -94,6 +94,7 @@ impl Namer {
             return;
         }
         meta.command_line.clear();
+        meta.disks.iter_mut().for_each(|disk| disk.mapped.clear());
         for mount in &mut meta.mounts {
             mount.root = self.path(&mount.root);
             mount.point = self.path(&mount.point);
@@ -162,6 +163,23 @@ mod tests {
         };
         Namer::new(names).records(&mut records);
         records
+    }
+
+    #[test]
+    fn what_people_call_a_disk_is_hidden_and_what_the_kernel_calls_it_is_not() {
+        let disk = crate::model::recording::Disk {
+            name: "dm-0".to_owned(),
+            mapped: "vg-salaries".to_owned(),
+            ..Default::default()
+        };
+        for (names, mapped) in [(Names::Full, "vg-salaries"), (Names::Hash, ""), (Names::None, "")] {
+            let mut meta = Meta {
+                disks: vec![disk.clone()],
+                ..Meta::default()
+            };
+            Namer::new(names).meta(&mut meta);
+            assert_eq!((&*meta.disks[0].name, &*meta.disks[0].mapped), ("dm-0", mapped));
+        }
     }
 
     #[test]

@@ -7,10 +7,10 @@ use crate::analyse::records::names::Names;
 use crate::args::{ControlGroup, Options, Target};
 use crate::cause::Cause;
 use crate::kernel::owners::KnownOwners;
-use crate::kernel::{cgroup, description};
+use crate::kernel::{cgroup, description, disk};
 use crate::model::ids::{By, Layer, joined};
 use crate::model::record::Kind;
-use crate::model::recording::{End, Meta, Names as How};
+use crate::model::recording::{Disk, End, Meta, Names as How};
 use crate::model::report::Filter;
 use crate::model::selection::Selection;
 use crate::recording::Recording;
@@ -71,13 +71,25 @@ pub fn check_files<'a>(meta: &Meta, mut wanted: impl Iterator<Item = &'a Path>) 
     }
 }
 
-/// The numbers of a disk with its partitions, or of a partition, as they were named when it was recorded.
+/// The kernel's name of a disk or partition that is given by it, by its name of the device mapper, or by a path. Other links
+/// than those of the device mapper are known on the recorded machine until it boots.
+fn kernel_name(meta: &Meta, wanted: &str) -> String {
+    let name = wanted.strip_prefix("/dev/").unwrap_or(wanted);
+    let is_mapped = |disk: &&Disk| !disk.mapped.is_empty() && disk.mapped == name.trim_start_matches("mapper/");
+    if let Some(disk) = meta.disks.iter().find(is_mapped) {
+        return disk.name.clone();
+    }
+    let is_link = wanted.starts_with('/') && meta.boot_id == description::boot_id();
+    let found = is_link.then(|| disk::Disk::find(wanted).ok()).flatten();
+    found.map_or_else(|| name.to_owned(), |found| found.name)
+}
+
+/// The numbers of a disk with its partitions, or of a partition, by its kernel's name when it was recorded.
 ///
 /// # Errors
 /// If there is no such disk, in one line with those that there are.
 fn devices(meta: &Meta, name: &str) -> Result<BTreeSet<[u32; 2]>, Cause> {
     let mut devices = BTreeSet::new();
-    let name = name.trim_start_matches("/dev/");
     for disk in &meta.disks {
         if disk.name == name {
             devices.insert(disk.number);
@@ -118,11 +130,12 @@ fn part_of<T: Ord>(wanted: BTreeSet<T>, recorded: &BTreeSet<T>) -> Option<BTreeS
 /// # Errors
 /// If the recording does not have it, in one line.
 pub fn part_of_disk(meta: &Meta, wanted: &str) -> Result<BTreeSet<[u32; 2]>, Cause> {
-    let wanted_devices = devices(meta, wanted);
+    let wanted = kernel_name(meta, wanted);
+    let wanted_devices = devices(meta, &wanted);
     let Some(recorded) = meta.run.filter.disk.as_deref() else {
         return wanted_devices;
     };
-    if wanted.trim_start_matches("/dev/") == recorded {
+    if wanted == recorded {
         return Ok(BTreeSet::new());
     }
     let both = wanted_devices.ok().zip(devices(meta, recorded).ok());
@@ -646,6 +659,32 @@ pub(super) mod tests {
         assert_eq!(of("/dev/sda1").unwrap(), BTreeSet::from([[8, 1]]));
         let refused = of("sdb").map_err(|cause| cause.line).unwrap_err();
         assert_eq!(refused, "no such disk in the recording: 'sdb'; it has sda");
+    }
+
+    #[test]
+    fn a_disk_is_found_by_its_name_of_the_device_mapper_and_by_links() {
+        let mut meta = recorded(Filter {
+            disk: Some("dm-0".to_owned()),
+            ..Filter::default()
+        });
+        meta.disks.push(Disk {
+            name: "dm-0".to_owned(),
+            mapped: "vg-data".to_owned(),
+            number: [253, 0],
+            ..Disk::default()
+        });
+        let of = |meta: &Meta, name: &str| part_of_disk(meta, name).map_err(|cause| cause.line);
+        for name in ["/dev/mapper/vg-data", "vg-data", "/dev/dm-0", "dm-0"] {
+            assert_eq!(of(&meta, name), Ok(BTreeSet::new()), "{name}");
+        }
+        let others = Err("recorded with -d dm-0: others are not in it".to_owned());
+        assert_eq!(of(&meta, "/dev/mapper/vg-other"), others);
+        meta.run.filter.disk = None;
+        assert_eq!(of(&meta, "/dev/mapper/vg-data"), Ok(BTreeSet::from([[253, 0]])));
+        assert_eq!(
+            of(&meta, "/dev/disk/by-id/none"),
+            Err("no such disk in the recording: 'disk/by-id/none'; it has sda, dm-0".to_owned())
+        );
     }
 
     #[test]
