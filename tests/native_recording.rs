@@ -602,6 +602,23 @@ fn files_are_left_as_they_are_if_there_is_no_such_command() {
     );
     assert_eq!(done.status.code(), Some(127));
     assert_eq!(fs::read_to_string(folder.join("report")).unwrap(), "of yesterday");
+    let new = ["-q", "-T", "syscall", "-o", "new", "--export-json", "new.json"];
+    assert_eq!(tool(&folder, &[&new, &command[..]].concat()).status.code(), Some(127));
+    // Not even the process exists that the second run is to be of.
+    let none = [
+        "-q",
+        "-o",
+        "new",
+        "--html",
+        "new.html",
+        "-p",
+        "4194303",
+        "--duration",
+        "1s",
+    ];
+    assert_eq!(tool(&folder, &none).status.code(), Some(1));
+    let made = ["new", "new.json", "new.html"].map(|name| folder.join(name).exists());
+    assert_eq!(made, [false; 3]);
     let done = tool(
         &folder,
         &[&["record", "-q", "-T", "syscall", "-o", "x.iosb"], &command[..]].concat(),

@@ -3,10 +3,10 @@
 //! A thread of its own writes them, so that a slow reader delays neither signals nor the handling of a process's end.
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -36,6 +36,8 @@ pub struct Output {
     is_colored: bool,
     /// The file was named with `-o`, so it may be truncated.
     is_named: bool,
+    /// The file did not exist before, and is removed with this unless there will be a report.
+    made: Option<PathBuf>,
     /// There is a COMMAND: the run waits for its end even if the reader is gone.
     has_command: bool,
     /// `None`: nothing has been written so far.
@@ -69,17 +71,21 @@ impl Output {
     /// `path`: `None` is standard output, or standard error if there is a COMMAND; `-` is standard output.
     pub fn open(path: Option<&Path>, has_command: bool, color: When) -> Result<Self, Cause> {
         let name = path.filter(|path| path.as_os_str() != "-");
-        let (file, called) = match name {
-            Some(path) => (
-                OpenOptions::new().write(true).create(true).truncate(false).open(path),
-                format!("'{}'", path.display()),
-            ),
+        let (opened, called) = match name {
+            Some(path) => (open_file(path), format!("'{}'", path.display())),
             // Standard output belongs to the command.
-            None if has_command && path.is_none() => (duplicate(io::stderr()), "to stderr".to_owned()),
-            None => (duplicate(io::stdout()), "to stdout".to_owned()),
+            None if has_command && path.is_none() => (
+                duplicate(io::stderr()).map(|file| (file, false)),
+                "to stderr".to_owned(),
+            ),
+            None => (
+                duplicate(io::stdout()).map(|file| (file, false)),
+                "to stdout".to_owned(),
+            ),
         };
-        let file = file.map_err(|error| Cause::of(format_args!("cannot write {called}"), &error))?;
+        let (file, is_new) = opened.map_err(|error| Cause::of(format_args!("cannot write {called}"), &error))?;
         Ok(Self {
+            made: name.filter(|_| is_new).map(Path::to_owned),
             is_colored: color::is_colored(color, file.is_terminal()),
             file: Arc::new(file),
             is_named: name.is_some(),
@@ -91,7 +97,8 @@ impl Output {
     }
 
     /// Truncates the file, since there will be a report.
-    pub fn begin(&self) -> Result<(), Cause> {
+    pub fn begin(&mut self) -> Result<(), Cause> {
+        self.made = None;
         // A device or a pipe cannot be truncated.
         if self.is_named && self.file.metadata().is_ok_and(|file| file.is_file()) {
             self.file
@@ -218,6 +225,28 @@ impl Output {
             height: size.and_then(|(_, height)| known(height.0)),
             is_colored: self.is_colored,
         }
+    }
+}
+
+impl Drop for Output {
+    /// A run that could not begin leaves no file behind that it has made, unless another process has written to it.
+    fn drop(&mut self) {
+        if let Some(path) = &self.made
+            && self.file.metadata().is_ok_and(|file| file.len() == 0)
+        {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Opens a file without truncating it. Returns whether it is new as well.
+fn open_file(path: &Path) -> io::Result<(File, bool)> {
+    match OpenOptions::new().write(true).create_new(true).open(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+            file.map(|file| (file, false))
+        }
+        opened => opened.map(|file| (file, true)),
     }
 }
 

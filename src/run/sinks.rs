@@ -86,7 +86,7 @@ impl Sinks {
 
     /// Truncates the files, since there will be reports. `first` is a report without numbers.
     pub fn begin(&mut self, first: &Report) -> Result<(), Cause> {
-        self.sinks.iter().try_for_each(|sink| sink.output.begin())?;
+        self.sinks.iter_mut().try_for_each(|sink| sink.output.begin())?;
         self.write(Piece::default(), |view, sheet| view.begin(first, sheet))
     }
 
