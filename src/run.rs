@@ -492,7 +492,7 @@ fn attach_all(
         records: (recording.is_some() || options.events.is_some()).then(|| {
             RecordWish::new(
                 recording.map_or(Some(events::BUFFER), |recording| recording.buffer),
-                kernel::online_cpus().map_or(1, |cpus| cpus.len()),
+                kernel::online_cpus(),
                 kernel::memory_bytes(),
             )
         }),

@@ -26,7 +26,7 @@ use crate::kernel::interface::types;
 use crate::kernel::interface::{
     DIRECTIONS, EPOCH_STEP, FAMILIES, GROUP_FIRST, NO_PROCESS, ORIGINS, RECORD_KINDS, STOP_CALLS, STOP_REQUESTS, View,
 };
-use crate::kernel::{Fprobe, online_cpus, possible_cpus};
+use crate::kernel::{Fprobe, possible_cpus};
 use crate::sys::assembly::one_value;
 use crate::sys::page_bytes;
 
@@ -122,9 +122,9 @@ pub fn load(setup: &Setup<'_>) -> Result<Loaded, Why> {
 /// Creates the rings of slots, for which programs need atomic instructions that return the old value. There are none if the
 /// kernel refuses a map of that size: all records are in its own rings then.
 fn make_slot_rings(maps: &mut OpenIostackbreakdownMaps<'_>, setup: &Setup<'_>) -> libbpf_rs::Result<RingSlots> {
-    let wish = setup.request.records.filter(|_| setup.facts.answering_atomics);
-    let slots = wish.zip(online_cpus()).map(|(wish, online)| wish.ring_slots(&online));
-    let slots = slots.filter(|slots| slots.each > 0);
+    let wish = setup.request.records.as_ref();
+    let wish = wish.filter(|_| setup.facts.answering_atomics);
+    let slots = wish.map(RecordWish::ring_slots).filter(|slots| slots.each > 0);
     // As in make_stats().
     maps.bss_rings_data = None;
     let made = slots.filter(|slots| {
@@ -143,7 +143,7 @@ fn size_rings(
     setup: &Setup<'_>,
     slots: RingSlots,
 ) -> libbpf_rs::Result<Option<MapHandle>> {
-    let wish = setup.request.records;
+    let wish = setup.request.records.as_ref();
     maps.rings.set_autocreate(wish.is_some())?;
     maps.record_losses.set_autocreate(wish.is_some())?;
     maps.known_files.set_autocreate(wish.is_some())?;
@@ -154,7 +154,7 @@ fn size_rings(
     maps.rings.set_max_entries(entries(cpus))?;
     maps.record_losses
         .set_max_entries(entries(cpus * RECORD_KINDS as usize))?;
-    let model = new_ring(wish.ring_of(0, None, page_bytes(), slots))?;
+    let model = new_ring(wish.ring_of(0, page_bytes(), slots))?;
     maps.rings.set_inner_map_fd(model.as_fd())?;
     Ok(Some(model))
 }
@@ -173,13 +173,13 @@ fn new_ring(bytes: u32) -> libbpf_rs::Result<MapHandle> {
 /// The error of the kernel: ENOMEM if there is no memory for them.
 pub fn make_rings(
     skeleton: &IostackbreakdownSkel<'_>,
-    wish: RecordWish,
+    wish: &RecordWish,
     slots: RingSlots,
 ) -> libbpf_rs::Result<Vec<MapHandle>> {
     let cpus = 0..entries(cpu_numbers()?);
-    let (online, page) = (online_cpus(), page_bytes());
+    let page = page_bytes();
     let made = cpus.map(|cpu| {
-        let ring = new_ring(wish.ring_of(cpu, online.as_deref(), page, slots))?;
+        let ring = new_ring(wish.ring_of(cpu, page, slots))?;
         let descriptor = ring.as_fd().as_raw_fd().to_ne_bytes();
         skeleton
             .maps

@@ -43,7 +43,7 @@ impl RecordRings {
     ///
     /// # Errors
     /// The error of the kernel.
-    pub fn open(skeleton: &IostackbreakdownSkel<'_>, wish: RecordWish) -> Result<Self, Why> {
+    pub fn open(skeleton: &IostackbreakdownSkel<'_>, wish: &RecordWish) -> Result<Self, Why> {
         let slots = skeleton.maps.rodata_data.map(|rodata| RingSlots {
             each: rodata.config.ring_slots,
             cpus: rodata.config.ring_cpus,

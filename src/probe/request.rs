@@ -77,10 +77,12 @@ pub struct GroupWish {
 }
 
 /// How a run records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordWish {
     /// The size of each CPU's rings in bytes: a power of two.
     pub ring_bytes: u32,
+    /// The CPUs in use, read once, so that all rings are made for the same ones; `None`: unknown.
+    pub online: Option<Vec<u32>>,
 }
 
 /// The rings of slots for usual records (`bpf/slot_ring.bpf.h`); by default there are none.
@@ -132,10 +134,10 @@ impl RecordWish {
     }
 
     /// `total`: the size of all rings together in bytes (`--buffer`); by default 64 MiB, but at most a 64th of the
-    /// memory. `cpus`: those in use. `memory`: of the machine, in bytes.
+    /// memory. `online`: the CPUs in use, `None` if that is unknown. `memory`: of the machine, in bytes.
     #[must_use]
-    pub fn new(total: Option<u64>, cpus: usize, memory: u64) -> Self {
-        let cpus = cpus.max(1) as u64;
+    pub fn new(total: Option<u64>, online: Option<Vec<u32>>, memory: u64) -> Self {
+        let cpus = online.as_ref().map_or(1, Vec::len).max(1) as u64;
         let [least, most] = match total {
             Some(_) => [SMALLEST_RING, LARGEST_RING],
             None => RING_BYTES,
@@ -146,13 +148,19 @@ impl RecordWish {
         let ring = if is_more { each } else { each.next_power_of_two() / 2 };
         Self {
             ring_bytes: u32::try_from(ring).unwrap_or(u32::MAX / 2 + 1),
+            online,
         }
     }
 
-    /// The rings of slots, which take half of what each CPU has. `online`: the CPUs in use; those that come later have none.
+    /// The rings of slots, which take half of what each CPU in use has; CPUs that come later have none.
     #[must_use]
-    pub fn ring_slots(self, online: &[u32]) -> RingSlots {
-        let cpus = online.iter().max().map_or(0, |last| last.saturating_add(1));
+    pub fn ring_slots(&self) -> RingSlots {
+        let cpus = self
+            .online
+            .iter()
+            .flatten()
+            .max()
+            .map_or(0, |last| last.saturating_add(1));
         let of_all = LARGEST_RINGS / u64::from(cpus.max(1));
         let ring = u64::from(self.ring_bytes / 2).min(of_all);
         if cpus == 0 || ring < SMALLEST_RING {
@@ -165,11 +173,11 @@ impl RecordWish {
         }
     }
 
-    /// The size of the kernel's ring of a CPU, in bytes. `online`: the CPUs in use, `None` if that is unknown. Virtual machines
-    /// may have many more than those, which have a ring in case that they are used later. `page`: of memory, in bytes.
+    /// The size of the kernel's ring of a CPU, in bytes. Virtual machines may have many more CPUs than those in use, which have
+    /// a ring in case that they are used later. `page`: of memory, in bytes.
     #[must_use]
-    pub fn ring_of(self, cpu: u32, online: Option<&[u32]>, page: u64, slots: RingSlots) -> u32 {
-        let is_used = online.is_none_or(|online| online.contains(&cpu));
+    pub fn ring_of(&self, cpu: u32, page: u64, slots: RingSlots) -> u32 {
+        let is_used = self.online.as_ref().is_none_or(|online| online.contains(&cpu));
         let bytes = match (is_used, slots.each) {
             (false, _) => SMALLEST_RING as u32,
             (true, 0) => self.ring_bytes,
@@ -215,7 +223,10 @@ mod tests {
     #[test]
     fn each_cpu_has_a_ring_of_a_power_of_two() {
         const MIB: u64 = 1 << 20;
-        let ring = |total, cpus, memory| u64::from(RecordWish::new(total, cpus, memory).ring_bytes);
+        let ring = |total, cpus, memory| {
+            let online = Some((0..cpus).collect());
+            u64::from(RecordWish::new(total, online, memory).ring_bytes)
+        };
         assert_eq!(ring(None, 2, 64 << 30), 8 * MIB);
         assert_eq!(ring(None, 16, 64 << 30), 4 * MIB);
         assert_eq!(ring(None, 24, 64 << 30), 2 * MIB);
@@ -225,25 +236,37 @@ mod tests {
         assert_eq!(ring(Some(100 << 10), 2, 1 << 30), 32 << 10);
         assert_eq!(ring(Some(0), 0, 0), 16 << 10);
         assert_eq!(ring(Some(u64::MAX), 1, 0), 1 << 30);
+        assert_eq!(
+            RecordWish::new(None, None, 64 << 30).ring_bytes,
+            8 << 20,
+            "unknown CPUs"
+        );
     }
 
     #[test]
     fn a_cpu_that_is_not_in_use_has_a_small_ring() {
-        let wish = RecordWish { ring_bytes: 1 << 20 };
-        let none = RingSlots::default();
-        let rings = |online, page| [0, 5].map(|cpu| wish.ring_of(cpu, online, page, none));
-        assert_eq!(rings(Some(&[0, 1][..]), 4096), [1 << 20, 16 << 10]);
+        let rings = |online: Option<&[u32]>, page| {
+            let wish = wish(1 << 20, online);
+            [0, 5].map(|cpu| wish.ring_of(cpu, page, RingSlots::default()))
+        };
+        assert_eq!(rings(Some(&[0, 1]), 4096), [1 << 20, 16 << 10]);
         assert_eq!(rings(None, 4096), [1 << 20; 2]);
-        assert_eq!(rings(Some(&[0][..]), 64 << 10), [1 << 20, 64 << 10]);
+        assert_eq!(rings(Some(&[0]), 64 << 10), [1 << 20, 64 << 10]);
     }
 
     #[test]
     fn half_of_what_a_cpu_has_is_for_slots_if_it_is_enough_for_both() {
-        let slots = |ring_bytes, online: &[u32]| RecordWish { ring_bytes }.ring_slots(online);
+        let slots = |ring_bytes, online: &[u32]| wish(ring_bytes, Some(online)).ring_slots();
         let (each, cpus) = (32 << 10, 6);
         assert_eq!(slots(8 << 20, &[0, 5]), RingSlots { each, cpus });
         assert_eq!(slots(32 << 10, &[0]), RingSlots { each: 128, cpus: 1 });
-        for none in [slots(16 << 10, &[0]), slots(8 << 20, &[]), slots(8 << 20, &[u32::MAX])] {
+        let unknown = wish(8 << 20, None).ring_slots();
+        for none in [
+            slots(16 << 10, &[0]),
+            slots(8 << 20, &[]),
+            slots(8 << 20, &[u32::MAX]),
+            unknown,
+        ] {
             assert_eq!(none, RingSlots::default());
         }
         let most = slots(1 << 30, &[63]);
@@ -251,8 +274,15 @@ mod tests {
             u64::from(most.bytes()) < LARGEST_RINGS && most.each == 64 << 10,
             "{most:?}"
         );
-        let wish = RecordWish { ring_bytes: 1 << 20 };
-        let rings = |slots| [0, 1].map(|cpu| wish.ring_of(cpu, Some(&[0]), 4096, slots));
-        assert_eq!(rings(wish.ring_slots(&[0])), [512 << 10, 16 << 10]);
+        let wish = wish(1 << 20, Some(&[0]));
+        let rings = [0, 1].map(|cpu| wish.ring_of(cpu, 4096, wish.ring_slots()));
+        assert_eq!(rings, [512 << 10, 16 << 10]);
+    }
+
+    fn wish(ring_bytes: u32, online: Option<&[u32]>) -> RecordWish {
+        RecordWish {
+            ring_bytes,
+            online: online.map(<[u32]>::to_vec),
+        }
     }
 }

@@ -158,7 +158,7 @@ pub fn request(measure: &Measure, wanted: &Wanted, prepared: &Prepared, targets:
         file: targets.file.clone(),
         all_files: target.all_files,
         slower: scope.slower(),
-        records: wanted.records,
+        records: wanted.records.clone(),
         sample: scope.sample,
         unit_ns: wanted.unit_ns,
         one_report: wanted.one_report,

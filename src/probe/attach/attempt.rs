@@ -147,7 +147,8 @@ impl<'a> Attaching<'a> {
         let neighbours = neighbours
             .transpose()
             .map_err(|error| AttachError::Map("neighbours", error.into()))?;
-        let records = request.records.map(|wish| RecordRings::open(&skeleton, wish));
+        let records = request.records.as_ref();
+        let records = records.map(|wish| RecordRings::open(&skeleton, wish));
         let records = records.transpose().map_err(|why| AttachError::Map("rings", why))?;
         Ok(Self {
             setup,
