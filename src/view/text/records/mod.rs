@@ -69,13 +69,13 @@ pub fn missing(one: &Incomplete, clock: Clock, is_in_totals: bool) -> String {
     format!("INCOMPLETE {from}-{to}: {what}")
 }
 
-/// `2,113 calls have no record; they are in the totals`, `1 file has no record: its name may be missing`. `is_in_totals`:
-/// there are totals, which have the operations without a record.
+/// `2,113 calls have no record; they are in the totals`, `1 definition of a file has no record: names may be missing`.
+/// `is_in_totals`: there are totals, which have the operations without a record.
 #[must_use]
 pub fn without_record(records: u64, kind: Kind, is_in_totals: bool) -> String {
     let of = |one: &'static str, more: &'static str| if records == 1 { one } else { more };
     let rest = match kind {
-        Kind::File | Kind::Folder | Kind::Thread => of(": its name may be missing", ": their names may be missing"),
+        Kind::File | Kind::Folder | Kind::Thread => ": names may be missing",
         Kind::Path => of(": the call with it has none", ": the calls with them have none"),
         _ if is_in_totals => of("; it is in the totals", "; they are in the totals"),
         _ => "",
@@ -83,19 +83,23 @@ pub fn without_record(records: u64, kind: Kind, is_in_totals: bool) -> String {
     format!("{} {} no record{rest}", of_kind(records, kind), of("has", "have"))
 }
 
-/// `2,113 calls`, `1 directory`
+/// `2,113 calls`, `1 definition of a directory`. A file whose definition is lost is defined by the next call on it, so that
+/// definitions are not as many files.
 #[must_use]
 pub fn of_kind(records: u64, kind: Kind) -> String {
+    let of_definitions = |one: &str, more: &str| match records {
+        1 => format!("1 definition of a {one}"),
+        _ => format!("{} definitions of {more}", thousands(records)),
+    };
     let what = match kind {
         Kind::Call => "call",
         Kind::Request => "request",
         Kind::Sleep => "sleep",
         Kind::Async => "asynchronous request",
         Kind::Fault => "page fault",
-        Kind::File => "file",
-        Kind::Folder if records != 1 => return format!("{} directories", thousands(records)),
-        Kind::Folder => "directory",
-        Kind::Thread => "thread",
+        Kind::File => return of_definitions("file", "files"),
+        Kind::Folder => return of_definitions("directory", "directories"),
+        Kind::Thread => return of_definitions("thread", "threads"),
         Kind::Path => "path",
     };
     counted(records, what)

@@ -159,13 +159,17 @@ fn only_operations_are_in_totals() {
         (
             2552,
             Kind::File,
-            "2,552 files have no record: their names may be missing",
+            "2,552 definitions of files have no record: names may be missing",
         ),
-        (1, Kind::Thread, "1 thread has no record: its name may be missing"),
+        (
+            1,
+            Kind::Thread,
+            "1 definition of a thread has no record: names may be missing",
+        ),
         (
             2,
             Kind::Folder,
-            "2 directories have no record: their names may be missing",
+            "2 definitions of directories have no record: names may be missing",
         ),
         (1, Kind::Path, "1 path has no record: the call with it has none"),
     ] {
