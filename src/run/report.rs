@@ -39,8 +39,14 @@ pub fn report(from: &Path, part: &Part, options: &Options) -> Result<u8, Cause> 
     let selection = selected::selection(meta, target)?;
     let layers = selected::layers(meta, options)?;
     let (start, end) = whole_span(&recording, from)?;
+    let is_part = part.from.is_some() || part.to.is_some();
+    let seconds = is_part.then(|| recording.seconds().map(|second| second.at_ns));
+    let seconds: Vec<u64> = seconds.into_iter().flatten().collect();
+    // Nothing is counted from then on until the recording is complete.
+    let end = seconds.last().map_or(end, |last| end.min(*last));
     let span = span(part, meta.clocks, start, end)?;
-    let is_inside = is_inside(part, &recording, span);
+    let inner = inside(part, span, (start, end), &seconds);
+    let (is_inside, span) = (inner.is_some(), inner.unwrap_or(span));
     let has_seconds = recording.seconds().next().is_some();
     let groups = options.measure.scope.groups();
     let by = groups.map(|groups| groups.by);
@@ -284,23 +290,30 @@ fn notes(needed: &Needed, meta: &Meta) -> Vec<String> {
     notes
 }
 
-/// Whether a part begins or ends inside a second of the recording.
-fn is_inside(part: &Part, recording: &Recording, span: Span) -> bool {
-    if part.from.is_none() && part.to.is_none() {
-        return false;
-    }
-    let (start, end) = recording.span();
-    let ends: Vec<u64> = recording.seconds().map(|second| second.at_ns).collect();
-    let is_end = |moment: Option<Moment>, at_ns: u64| {
+/// The span of a part that begins or ends inside a second of the recording; `None`: the part is one of whole seconds, which
+/// begin and end when their counters were read (`seconds`). An end that is meant to be that of a second is exactly that one, so
+/// that no call is in two parts that follow each other. `start`, `end`: of the recording.
+fn inside(part: &Part, span: Span, (start, end): (u64, u64), seconds: &[u64]) -> Option<Span> {
+    let second = |moment: Option<Moment>, at_ns: u64| {
         // A second that is to last until +10s is read a moment later.
         let rounding = match moment {
             Some(Moment::AfterStart(after)) if after.subsec_nanos() == 0 => WHOLE,
-            Some(_) => EXACT,
-            None => return true,
+            _ => EXACT,
         };
-        at_ns <= start || at_ns >= end || ends.iter().any(|end| end.abs_diff(at_ns) <= rounding)
+        if at_ns <= start || at_ns >= end {
+            return Some(at_ns.clamp(start, end));
+        }
+        let nearest = seconds.iter().min_by_key(|read| read.abs_diff(at_ns));
+        nearest.copied().filter(|read| read.abs_diff(at_ns) <= rounding)
     };
-    !is_end(part.from, span.from_ns) || !is_end(part.to, span.to_ns)
+    match (second(part.from, span.from_ns), second(part.to, span.to_ns)) {
+        (Some(_), Some(_)) => None,
+        (from, to) => {
+            let (from_ns, to_ns) = (from.unwrap_or(span.from_ns), to.unwrap_or(span.to_ns));
+            // A part may be shorter than the time that reading took.
+            Some(if from_ns < to_ns { Span { from_ns, to_ns } } else { span })
+        }
+    }
 }
 
 /// How far the end of a second may be from the moment that is meant, in nanoseconds: of whole seconds after the start, and
@@ -512,6 +525,39 @@ mod tests {
         let offset = (86_400 - 30 - 3600 - 1000) * SECOND.cast_signed();
         assert_eq!(at(Moment::OfDay(second * 86_390), offset), 1020 * SECOND);
         assert_eq!(at(Moment::OfDay(second * 10), offset), 1040 * SECOND);
+    }
+
+    #[test]
+    fn parts_that_follow_each_other_meet_where_counters_were_read() {
+        // The second second was read 90 ms, and the third one 300 ms after its end; then the run ended.
+        let [start, first, second, end] = [0, 1_002, 2_090, 3_300].map(|ms| 1000 * SECOND + ms * 1_000_000);
+        let inner = |from: Option<f64>, to: Option<f64>| {
+            let after = |seconds: f64| Moment::AfterStart(Duration::from_secs_f64(seconds));
+            let part = Part {
+                from: from.map(after),
+                to: to.map(after),
+                lost: false,
+            };
+            let wanted = span(&part, Clocks::default(), start, end)
+                .map_err(|cause| cause.line)
+                .unwrap();
+            let inner = inside(&part, wanted, (start, end), &[start, first, second, end]);
+            inner.map(|span| (span.from_ns, span.to_ns))
+        };
+        let at = |ms: u64| start + ms * 1_000_000;
+        assert_eq!(inner(None, Some(1.0)), None);
+        assert_eq!(inner(Some(1.0), Some(1.3)), Some((first, at(1_300))));
+        assert_eq!(inner(Some(1.3), Some(2.0)), Some((at(1_300), second)));
+        assert_eq!(inner(Some(1.3), None), Some((at(1_300), end)));
+        assert_eq!(inner(None, Some(1.3)), Some((start, at(1_300))));
+        assert_eq!(inner(Some(1.0), Some(2.0)), None);
+        // Too far from any.
+        assert_eq!(inner(Some(2.0), Some(3.0)), Some((second, at(3_000))));
+        assert_eq!(
+            inner(Some(2.0), Some(2.05)),
+            Some((at(2_000), at(2_050))),
+            "before it was read"
+        );
     }
 
     #[test]
