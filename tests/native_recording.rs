@@ -112,6 +112,12 @@ fn requests_that_write_the_recording_have_no_records() {
     assert!(lost.contains("wrote the recording itself"), "{lost}");
 }
 
+/// The length of a report of `--json`.
+fn duration_ns(report: &str) -> u64 {
+    let report: serde_json::Value = serde_json::from_str(report).unwrap();
+    report["duration_ns"].as_u64().unwrap()
+}
+
 #[test]
 fn a_report_of_a_recording_is_that_of_the_run() {
     let folder = Folder::new("recording-equal");
@@ -126,17 +132,21 @@ fn a_report_of_a_recording_is_that_of_the_run() {
             "{said}"
         );
         let live = fs::read_to_string(folder.join(&json)).unwrap();
-        assert!(live.contains("\"duration_ns\"") && live.lines().count() == 1, "{live}");
+        assert_eq!(live.lines().count(), 1, "{live}");
         let report = ["report", &name, "--json"];
         let later = succeed(&folder, &[&report[..], selected].concat());
         assert_eq!(String::from_utf8(later).unwrap(), live, "{measured:?}");
-        // Two seconds and a part of one are three reports, or two if a second was delayed.
+        // Each but the last one is a second, or more on a busy machine.
         let intervals = String::from_utf8(succeed(&folder, &["report", &name, "--json", "1"])).unwrap();
-        let durations: Vec<&str> = intervals
-            .lines()
-            .filter_map(|line| line.split_once("\"duration_ns\":")?.1.split(',').next())
-            .collect();
-        assert!((2..=6).contains(&durations.len()), "{measured:?}: {durations:?}");
+        let durations: Vec<u64> = intervals.lines().map(duration_ns).collect();
+        assert_eq!(
+            durations.iter().sum::<u64>(),
+            duration_ns(&live),
+            "{measured:?}: {durations:?}"
+        );
+        let (_, seconds) = durations.split_last().unwrap();
+        let are_seconds = seconds.iter().all(|ns| *ns >= 900_000_000);
+        assert!(!seconds.is_empty() && are_seconds, "{measured:?}: {durations:?}");
         let text = String::from_utf8(succeed(
             &folder,
             &["report", &name, "-S", "--from", "+1s", "--to", "+2s"],
@@ -151,11 +161,10 @@ fn a_report_of_a_recording_is_that_of_the_run() {
             .unwrap()
             .contains("write;")
     );
-    assert!(
-        String::from_utf8(succeed(&folder, &["report", "0.iosb", "--lost"]))
-            .unwrap()
-            .starts_with("nothing is missing")
-    );
+    let lost = String::from_utf8(succeed(&folder, &["report", "0.iosb", "--lost"])).unwrap();
+    // Whenever another process has all files written, the kernel writes those of the recording as well, which is no loss.
+    let are_own = !lost.is_empty() && lost.lines().all(|line| line.contains(" wrote the recording itself: "));
+    assert!(lost.starts_with("nothing is missing") || are_own, "{lost}");
     for (arguments, message) in [
         (&["report", "0.iosb", "-Q"][..], "recorded without -Q"),
         (&["report", "3.iosb", "-T", "blk"], "it has syscall"),
