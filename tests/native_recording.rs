@@ -522,6 +522,31 @@ fn a_full_disk_ends_a_recording_that_is_good() {
     }
 }
 
+/// What is left would be in the way of the next attempt, and a part of an export would look like all of it.
+#[test]
+fn what_a_full_disk_has_no_room_for_is_not_left_behind() {
+    let folder = Folder::new("recording-no-room");
+    tool(
+        &folder,
+        &words("record -q -T syscall -o first.iosb -- dd if=/dev/zero of=data bs=1 count=4000"),
+    );
+    let meta = fs::metadata(folder.join("first.iosb/meta.json")).unwrap().len();
+    // Room for less than the description of the run, and for nothing else.
+    for pages in [1, meta.div_ceil(4096)] {
+        let small = Small::new(folder.join(format!("small-{pages}")), pages * 4096);
+        let said = refused(
+            &small.0,
+            &words("record -q -T syscall -o x.iosb --keep-free 0 --duration 1s"),
+        );
+        assert!(said.contains("No space left"), "{said}");
+        for format in ["jsonl", "ctf", "fio"] {
+            let said = refused(&small.0, &["export", "../first.iosb", "--to", format, "-o", format]);
+            assert!(said.contains("No space left"), "{said}");
+        }
+        assert_eq!(fs::read_dir(&small.0).unwrap().count(), 0, "{pages} pages");
+    }
+}
+
 #[test]
 fn a_recording_ends_at_its_size_and_leaves_space() {
     let folder = Folder::new("recording-limits");

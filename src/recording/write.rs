@@ -61,8 +61,6 @@ impl Writer {
         })?;
         let encoder = Encoder::new(&mut meta, names);
         let from_ns = meta.run.began_ns;
-        // It is synchronised with the first segment: measuring has begun, and a disk may take its time.
-        write_json(folder, META, &meta, false).map_err(|error| cannot_write(folder, &error))?;
         let mut writer = Self {
             folder: folder.to_owned(),
             limits,
@@ -77,10 +75,15 @@ impl Writer {
                 ..End::default()
             },
         };
-        writer
-            .begin_segment(from_ns)
-            .map_err(|error| cannot_write(folder, &error))?;
-        Ok(writer)
+        // It is synchronised with the first segment: measuring has begun, and a disk may take its time.
+        let written = write_json(folder, META, &meta, false).and_then(|()| writer.begin_segment(from_ns));
+        match written {
+            Ok(()) => Ok(writer),
+            Err(error) => {
+                writer.discard();
+                Err(cannot_write(folder, &error))
+            }
+        }
     }
 
     /// Removes the directory, which this has created. One that cannot be removed stays, and says by itself that nothing is

@@ -34,13 +34,12 @@ pub fn export(from: &Path, export: &Export) -> Result<u8, Cause> {
     let batches = || recording.batches(after, before).without(unneeded(export.format));
     let written = export::export(export.format, meta, &selection, batches, &mut *output, progress);
     say::erase();
+    drop(output);
     match written {
         Ok(summary) if summary.written() == 0 => {
             say_left_out(&summary);
             say_damage(&recording);
-            if let Some(made) = made {
-                made.remove();
-            }
+            remove(made);
             Err(nothing(&summary, export.format).into())
         }
         Ok(summary) => {
@@ -50,7 +49,11 @@ pub fn export(from: &Path, export: &Export) -> Result<u8, Cause> {
         }
         // A closed pipe is not an error.
         Err(error) if error.kind() == ErrorKind::BrokenPipe && export.path.is_none() => Ok(0),
-        Err(error) => Err(Cause::of(format_args!("cannot write {}", called(export)), &error)),
+        Err(error) => {
+            // A part of it would look like all of it, and a full disk has its room back.
+            remove(made);
+            Err(Cause::of(format_args!("cannot write {}", called(export)), &error))
+        }
     }
 }
 
@@ -104,14 +107,13 @@ enum Made<'a> {
     File(&'a Path),
 }
 
-impl Made<'_> {
-    /// Nothing was written. What cannot be removed stays.
-    fn remove(self) {
-        let _ = match self {
-            Self::Directory(path) => fs::remove_dir_all(path),
-            Self::File(path) => fs::remove_file(path),
-        };
-    }
+/// Removes what an export has made. What cannot be removed stays.
+fn remove(made: Option<Made<'_>>) {
+    let _ = match made {
+        Some(Made::Directory(path)) => fs::remove_dir_all(path),
+        Some(Made::File(path)) => fs::remove_file(path),
+        None => Ok(()),
+    };
 }
 
 /// Opens the output, and returns what is made for it.

@@ -184,7 +184,10 @@ impl WholeRun {
             keep_free: options.keep_free.unwrap_or_else(|| default_free(folder)),
         };
         let mut writer = Writer::create(folder, meta, options.names, limits)?;
-        writer.second(first)?;
+        if let Err(cause) = writer.second(first) {
+            writer.discard();
+            return Err(cause);
+        }
         let began = began(first);
         Ok(Self {
             writer,
