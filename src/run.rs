@@ -188,6 +188,7 @@ pub fn print(from: &Path, options: &Options) -> Result<u8, Failure> {
 /// # Errors
 /// The cause, in one line.
 pub fn answers(from: &Path, part: &args::Part, questions: &Questions, options: &Options) -> Result<u8, Failure> {
+    named::check(options, None, &[("FILE", from)]).map_err(Failure::usage)?;
     answers::answers(from, part, questions, options).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
 }
 
@@ -196,6 +197,7 @@ pub fn answers(from: &Path, part: &args::Part, questions: &Questions, options: &
 /// # Errors
 /// The cause, in one line.
 pub fn events(from: &Path, part: &args::Part, events: args::Events, options: &Options) -> Result<u8, Failure> {
+    named::check(options, None, &[("FILE", from)]).map_err(Failure::usage)?;
     events::of_recording(from, part, events, options).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
 }
 
@@ -204,7 +206,7 @@ pub fn events(from: &Path, part: &args::Part, events: args::Events, options: &Op
 /// # Errors
 /// The cause, in one line.
 pub fn report(from: &Path, part: &args::Part, options: &Options) -> Result<u8, Failure> {
-    named::check(options, None, &[]).map_err(Failure::usage)?;
+    named::check(options, None, &[("FILE", from)]).map_err(Failure::usage)?;
     let ended = match &options.output.live {
         Some(live) => live::show_recording(from, part, live, options),
         None => report::report(from, part, options),
@@ -217,6 +219,7 @@ pub fn report(from: &Path, part: &args::Part, options: &Options) -> Result<u8, F
 /// # Errors
 /// The cause, in one line.
 pub fn export(from: &Path, export: &args::Export) -> Result<u8, Failure> {
+    named::check_all(&[("FILE", from)], &[("-o", export.path.as_deref())]).map_err(Failure::usage)?;
     export::export(from, export).map_err(|line| Failure::new(COULD_NOT_MEASURE, line))
 }
 

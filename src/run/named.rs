@@ -25,7 +25,7 @@ type Number = (u64, u64);
 /// What is read: the word of the usage for it, and its path.
 pub type Input<'a> = (&'static str, &'a Path);
 
-/// Checks that no two options name one file, or one of `inputs`. `recording`: of a run that is recorded, whose `-o` is that
+/// Checks that no two options name one file, or one of `inputs`, or a file in a recording that is one of them. `recording`: of a run that is recorded, whose `-o` is that
 /// of the recording.
 ///
 /// # Errors
@@ -57,6 +57,13 @@ pub fn check_all(inputs: &[Input<'_>], options: &[(&str, Option<&Path>)]) -> Res
         let Some((path, new)) = path.and_then(|path| Some((path, named(path)?))) else {
             continue;
         };
+        if let Some((_, recording)) = inputs.iter().find(|(_, input)| is_below(path, input)) {
+            return Err(format!(
+                "{option} '{}' is in the recording '{}', which is never written over; name a file elsewhere",
+                path.display(),
+                recording.display()
+            ));
+        }
         if let Some((other, its, _)) = known.iter().find(|(.., named)| *named == new) {
             return Err(format!(
                 "{other} '{}' and {option} '{}' name one file; give one of them another name",
@@ -67,6 +74,16 @@ pub fn check_all(inputs: &[Input<'_>], options: &[(&str, Option<&Path>)]) -> Res
         known.push((option, path, new));
     }
     Ok(())
+}
+
+/// Whether a file is below a directory, or is to be made there.
+fn is_below(path: &Path, folder: &Path) -> bool {
+    let whole = |path: &Path| fs::canonicalize(path).ok();
+    let parent = whole(path).map_or_else(|| whole(parent_of(path)), |path| Some(parent_of(&path).to_owned()));
+    let folder = whole(folder).filter(|folder| folder.is_dir());
+    parent
+        .zip(folder)
+        .is_some_and(|(parent, folder)| parent.starts_with(folder))
 }
 
 /// `None`: standard output, a device, a pipe or the like, which several can write to; or what cannot be opened.
@@ -150,6 +167,19 @@ mod tests {
         assert_eq!(compared("hard", "new"), Ok(()), "a run may be compared with itself");
         assert!(compared("other", "link").unwrap_err().starts_with("BEFORE '"));
         assert!(compared("other", "other").unwrap_err().starts_with("AFTER '"));
+        fs::create_dir(folder.join("below/deep")).unwrap();
+        fs::write(folder.join("below/table"), "").unwrap();
+        symlink("below/table", folder.join("table")).unwrap();
+        for html in ["below/table", "below/new", "below/deep/new", "table"] {
+            let [recording, path] = ["below", html].map(|name| folder.join(name).display().to_string());
+            assert_eq!(
+                compared("below", html).unwrap_err(),
+                format!(
+                    "--html '{path}' is in the recording '{recording}', which is never written over; name a file elsewhere"
+                )
+            );
+        }
+        assert_eq!(compared("below", "file2"), Ok(()));
         fs::remove_dir_all(&folder).unwrap();
     }
 }
