@@ -338,6 +338,23 @@ fn a_call_that_hangs_breaks_its_limit_in_the_last_part() {
     assert_eq!([count(&["--to", "+100ms"]), count(&["--from", "+100ms"])], [0, 1]);
 }
 
+/// Of a run that has measured the cost of its probes, it is not known for a part of a second; of others there is none.
+#[test]
+fn a_cost_that_was_not_measured_is_not_missed() {
+    for has_runs in [false, true] {
+        let mut meta = synthetic::meta();
+        meta.run.has_runs = has_runs;
+        let recorded = Recorded::of(&format!("runs-{has_runs}"), meta, synthetic::batches());
+        let (status, text, err) = recorded.run("report", &["--from", "+100ms"]);
+        assert_eq!(status, Some(0), "{err}");
+        assert_eq!(
+            text.contains("the cost of the probes is not measured"),
+            has_runs,
+            "{text}"
+        );
+    }
+}
+
 #[test]
 fn the_whole_stack_of_single_layers_is_refused() {
     let recorded = Recorded::new("layers", synthetic::batches());

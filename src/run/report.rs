@@ -80,7 +80,7 @@ pub fn report(from: &Path, part: &Part, options: &Options) -> Result<u8, Cause> 
         ..shown
     };
     let mut info = shown.run(&meta.run);
-    if needed.is_without_seconds() && uses_records {
+    if needed.is_without_seconds() && uses_records && info.has_runs {
         info.has_runs = false;
         info.no_runs = Some("it is known of whole seconds".to_owned());
     }
