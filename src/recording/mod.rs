@@ -241,6 +241,11 @@ impl Recording {
     pub fn span(&self) -> (u64, u64) {
         let start = self.meta.run.began_ns;
         let end = match &self.end {
+            // Measuring ends with the last counters; a busy machine takes a while to complete the recording.
+            Some(end) if self.segments.last().is_some_and(|segment| segment.summary.is_some()) => {
+                let last = seconds::last_ns(self).filter(|last| *last > start);
+                last.map_or(end.to_ns, |last| last.min(end.to_ns))
+            }
             Some(end) => end.to_ns,
             None => seconds::last_ns(self).max(last_of(&self.segments)).unwrap_or(start),
         };

@@ -51,9 +51,12 @@ impl Seconds {
 
 /// The moment of the last second.
 pub fn last_ns(recording: &Recording) -> Option<u64> {
-    let mut seconds = Seconds::of(recording);
-    let rows = std::iter::from_fn(|| seconds.row());
-    rows.map(|row| row.at_ns).max()
+    let last_of = |segment| {
+        let mut batches = Rows::<Second>::open(recording, segment);
+        let rows = std::iter::from_fn(|| batches.next()).flatten().flatten();
+        rows.map(|row| row.at_ns).max()
+    };
+    recording.segments.iter().rev().find_map(last_of)
 }
 
 impl Iterator for Seconds {

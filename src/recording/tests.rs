@@ -657,6 +657,22 @@ fn a_recording_that_was_cut_has_its_last_batch() {
     assert_eq!(recording.seconds().count(), 2);
 }
 
+/// A part that ends with the recording is no longer than what was measured, and '-1s' is its last second.
+#[test]
+fn a_recording_ends_with_its_last_counters() {
+    let scratch = Scratch::new();
+    let folder = scratch.recording();
+    let mut writer = writer(&folder, Names::Full);
+    writer.second(&snapshot(0, 0)).unwrap();
+    writer.records(all_kinds(), START + 5000).unwrap();
+    writer.second(&snapshot(SECOND, 5)).unwrap();
+    writer.end("the run ended", START + SECOND + 300_000_000).unwrap();
+    let recording = Recording::open(&folder).unwrap();
+    assert!(!recording.is_cut());
+    assert_eq!(recording.span(), (START, START + SECOND));
+    assert_eq!(recording.remarks(), [""; 0]);
+}
+
 #[test]
 fn a_recording_whose_end_is_damaged_ends_where_its_segments_do() {
     let at = |second: u64| START + second * SECOND;
@@ -670,7 +686,9 @@ fn a_recording_whose_end_is_damaged_ends_where_its_segments_do() {
             None => fs::remove_file(&path).unwrap(),
         }
         let recording = Recording::open(&folder).unwrap();
-        assert_eq!(recording.span(), (START, at(200)));
+        // Of one whose end is known, measuring ended with the last counters.
+        let end = if recording.is_cut() { at(200) } else { at(183) };
+        assert_eq!(recording.span(), (START, end));
         assert_eq!(
             recording.batches(None, None).flat_map(|records| records.calls).count(),
             8

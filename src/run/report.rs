@@ -42,8 +42,6 @@ pub fn report(from: &Path, part: &Part, options: &Options) -> Result<u8, Cause> 
     let is_part = part.from.is_some() || part.to.is_some();
     let seconds = is_part.then(|| recording.seconds().map(|second| second.at_ns));
     let seconds: Vec<u64> = seconds.into_iter().flatten().collect();
-    // Nothing is counted from then on until the recording is complete.
-    let end = seconds.last().map_or(end, |last| end.min(*last));
     let span = span(part, meta.clocks, start, end)?;
     let inner = inside(part, span, (start, end), &seconds);
     let (is_inside, span) = (inner.is_some(), inner.unwrap_or(span));
