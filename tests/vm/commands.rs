@@ -91,6 +91,8 @@ pub fn arguments(command: &str, place: &Place) -> Option<Vec<String>> {
             "--unit" | "--pod" | "--container" => arguments.push("--cgroup"),
             _ if arguments.last() == Some(&"--cgroup") => arguments.push(place.cgroup),
             word if DISKS.contains(&word) => arguments.push(place.disk),
+            // Another run of the tool may have the usual port, such as that of the same test elsewhere.
+            "--metrics" => arguments.push("--metrics=0"),
             // The verb precedes its options.
             "record" if is_endless => arguments.extend([&["record"][..], &SPAN].concat()),
             word => arguments.push(word),
