@@ -246,10 +246,12 @@ impl StackCounters {
     }
 }
 
-/// For families in the same order.
+/// For families in the same order. What has nothing to hold back stays shared with the next snapshots: a copy of it would
+/// differ from them in each interval to come.
 fn hold_back_families(families: &mut [Arc<FamilyCounters>], earlier: &[Arc<FamilyCounters>]) {
     for (family, earlier) in families.iter_mut().zip(earlier) {
-        if !Arc::ptr_eq(family, earlier) && family.calls() == earlier.calls() {
+        let is_new = !Arc::ptr_eq(family, earlier) && family.calls() == earlier.calls();
+        if is_new && !family.counts_as(earlier) {
             Arc::make_mut(family).hold_back(earlier);
         }
     }

@@ -330,6 +330,28 @@ pub mod tests {
         assert!(unchanged.is_some_and(|difference| difference.ops.is_empty()));
     }
 
+    #[test]
+    fn only_what_was_counted_in_part_is_held_back() {
+        let family = |of: &Snapshot| Arc::clone(&of.groups.as_ref().unwrap().stacks[&2].families[2]);
+        let first = with_groups(1, &[(2, 5, 3)]);
+        // As it is read in the next intervals, in which no call ends.
+        let mut read = first.clone();
+        let stacks = &mut read.groups.as_mut().unwrap().stacks;
+        stacks.values_mut().for_each(StackCounters::forget_extremes);
+        let [mut second, mut third] = [read.clone(), read.clone()];
+        second.hold_back(&first);
+        third.hold_back(&second);
+        for next in [second, third] {
+            assert!(Arc::ptr_eq(&family(&next), &family(&read)));
+        }
+        let mut in_part = read.clone();
+        let stacks = &mut in_part.groups.as_mut().unwrap().stacks;
+        let of_call = stacks.get_mut(&2).and_then(|stack| stack.families.get_mut(2));
+        Arc::make_mut(of_call.unwrap()).rows[3] += 7;
+        in_part.hold_back(&read);
+        assert_eq!(family(&in_part), family(&read));
+    }
+
     /// Some more calls in each interval.
     fn run() -> impl Strategy<Value = Vec<Snapshot>> {
         let interval = proptest::collection::vec((2_u32..9, 0_u64..3, 0_u64..1 << 40, any::<bool>()), 0..6);
