@@ -81,17 +81,18 @@ impl<'a> Canvas<'a> {
         }
         let width = width.min(self.area.width - x);
         let style = self.style(tone);
-        let text = self.shown(text);
         let (start, line) = (self.area.x + x, self.area.y + y);
-        let end = if text.is_ascii() {
-            // Each character has a cell: they need not be looked up in the tables of Unicode.
+        let end = if text.chars().all(|c| self.fills_a_cell(c)) {
+            let mut end = start;
             for (column, c) in (start..start + width).zip(text.chars()) {
                 if let Some(cell) = self.buffer.cell_mut((column, line)) {
                     cell.set_char(c);
                 }
+                end = column + 1;
             }
-            start + text.len().min(width.into()) as u16
+            end
         } else {
+            let text = self.shown(text);
             self.buffer.set_stringn(start, line, text, width.into(), style).0
         };
         // What was there before leaves no trace.
@@ -160,6 +161,12 @@ impl<'a> Canvas<'a> {
         let rule = if self.look.is_utf8 { "─" } else { "-" };
         let left = self.area.width.saturating_sub(end + 1);
         self.text(end, y, &rule.repeat(left.into()), Tone::Dim);
+    }
+
+    /// Whether a character is shown as it is, in a cell of its own: most are, and need not be looked up in the tables of
+    /// Unicode. Rules, bars and shades are in its blocks Box Drawing and Block Elements.
+    fn fills_a_cell(&self, c: char) -> bool {
+        matches!(c, ' '..='~') || (self.look.is_utf8 && matches!(c, '\u{2500}'..='\u{259f}'))
     }
 
     /// A text as the terminal can show it.
@@ -268,6 +275,27 @@ pub fn tiny(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_fills_a_cell_is_drawn_as_the_tables_of_unicode_say() {
+        let area = Rect::new(0, 0, 3, 1);
+        for is_utf8 in [true, false] {
+            let look = Look {
+                is_utf8,
+                is_colored: false,
+            };
+            let (mut drawn, mut expected) = (Buffer::empty(area), Buffer::empty(area));
+            let canvas = Canvas::new(&mut drawn, area, look);
+            let known: Vec<char> = ('\0'..=char::MAX).filter(|c| canvas.fills_a_cell(*c)).collect();
+            assert_eq!(known.len(), if is_utf8 { 95 + 0xa0 } else { 95 });
+            for c in known {
+                let text = format!("a{c}b");
+                Canvas::new(&mut drawn, area, look).text(0, 0, &text, Tone::Usual);
+                expected.set_string(0, 0, &text, Style::new());
+                assert_eq!(drawn, expected, "{c}");
+            }
+        }
+    }
 
     #[test]
     fn times_have_at_most_five_columns() {
