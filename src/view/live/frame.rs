@@ -2,44 +2,42 @@
 
 use std::fmt::Write;
 
-use ratatui_core::buffer::{Buffer, Cell};
+use ratatui_core::buffer::Buffer;
 use ratatui_core::style::{Color, Modifier};
 
 /// Appends the commands. Both screens have the same size; the cursor is hidden.
 pub fn change(before: &Buffer, after: &Buffer, out: &mut String) {
     // Where the cursor is, and how it writes.
     let mut at = None;
-    let mut style = String::new();
-    for (x, y, cell) in before.diff(after) {
-        let of = of_style(cell);
+    let mut style = (Modifier::empty(), Color::Reset);
+    for (x, y, cell) in before.diff_iter(after) {
+        let of = (cell.modifier, cell.fg);
         if at != Some((x, y)) {
             // Writing into a string cannot fail.
             let _ = write!(out, "\x1b[{};{}H", y + 1, x + 1);
         }
         if of != style {
-            let _ = write!(out, "\x1b[0{of}m");
+            out.push_str("\x1b[0");
+            push_style(of, out);
+            out.push('m');
             style = of;
         }
         out.push_str(cell.symbol());
         // A wide character moves the cursor by two columns: it is set again for what follows.
         at = cell.symbol().is_ascii().then_some((x + 1, y));
     }
-    if !style.is_empty() {
+    if style != (Modifier::empty(), Color::Reset) {
         out.push_str("\x1b[0m");
     }
 }
 
-/// The parameters of SGR, each after a semicolon.
-fn of_style(cell: &Cell) -> String {
-    let mut text = String::new();
+/// Appends the parameters of SGR, each after a semicolon.
+fn push_style((modifier, color): (Modifier, Color), out: &mut String) {
     let modifiers = [(Modifier::BOLD, 1), (Modifier::DIM, 2), (Modifier::REVERSED, 7)];
-    for (_, number) in modifiers
-        .iter()
-        .filter(|(modifier, _)| cell.modifier.contains(*modifier))
-    {
-        let _ = write!(text, ";{number}");
+    for (_, number) in modifiers.iter().filter(|(known, _)| modifier.contains(*known)) {
+        let _ = write!(out, ";{number}");
     }
-    let number = match cell.fg {
+    let number = match color {
         Color::Red => 31,
         Color::Green => 32,
         Color::Yellow => 33,
@@ -50,10 +48,9 @@ fn of_style(cell: &Cell) -> String {
         Color::LightRed => 91,
         Color::LightYellow => 93,
         Color::LightMagenta => 95,
-        _ => return text,
+        _ => return,
     };
-    let _ = write!(text, ";{number}");
-    text
+    let _ = write!(out, ";{number}");
 }
 
 #[cfg(test)]
