@@ -1,14 +1,31 @@
 //! Values that are kept compressed.
 
+use std::cell::RefCell;
 use std::io;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use zstd::bulk::Compressor;
 
 /// The fastest: each second of the live view is compressed, and most of them are never looked at.
 const LEVEL: i32 = 1;
+
+thread_local! {
+    /// Kept from value to value: each has tables that are larger than most values, and clears them when it is made.
+    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+}
+
+fn compressed(bytes: &[u8]) -> io::Result<Vec<u8>> {
+    COMPRESSOR.with_borrow_mut(|kept| {
+        let compressor = match kept {
+            Some(compressor) => compressor,
+            none => none.insert(Compressor::new(LEVEL)?),
+        };
+        compressor.compress(bytes)
+    })
+}
 
 /// A compressed value; clones share it.
 #[derive(Debug)]
@@ -34,7 +51,7 @@ impl<T: Serialize + DeserializeOwned> Packed<T> {
     pub fn new(value: &T) -> io::Result<Self> {
         let bytes = postcard::to_stdvec(value).map_err(io::Error::other)?;
         Ok(Self {
-            bytes: zstd::bulk::compress(&bytes, LEVEL)?.into(),
+            bytes: compressed(&bytes)?.into(),
             of: PhantomData,
         })
     }
