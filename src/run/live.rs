@@ -167,7 +167,7 @@ impl LiveView {
         };
         let slow = std::mem::take(&mut self.slow);
         self.model
-            .second(report, slow, &beside)
+            .second(report, slow, beside)
             .map_err(|error| Cause::of("cannot keep a second", &error))?;
         // What would have been printed is shown, and printed at the end.
         if let Some(line) = say::last_held() {

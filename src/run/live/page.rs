@@ -43,7 +43,7 @@ fn render(model: &Model, first: usize, last: usize, page: &mut Vec<u8>) -> io::R
     let mut html = Html::default();
     let screen = Screen::default();
     for number in first..=last {
-        if let (Some(report), Some(digest)) = (model.history.report(number), model.history.digest(number)) {
+        if let (Some((report, _)), Some(digest)) = (model.history.shown(number), model.history.digest(number)) {
             let events = Events {
                 slow_calls: digest.slow_calls.clone(),
                 // Of all causes.

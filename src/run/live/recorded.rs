@@ -112,7 +112,7 @@ impl Seconds<'_> {
                     ..Beside::default()
                 };
                 self.model
-                    .second(report, (Vec::new(), 0), &beside)
+                    .second(report, (Vec::new(), 0), beside)
                     .map_err(|error| Cause::of("cannot keep a second", &error))?;
                 if self.spans.len().is_multiple_of(100) && say::can_erase() {
                     say::status(&format!("reading: {} seconds", thousands(self.spans.len() as u64)));

@@ -266,7 +266,7 @@ pub fn with(facts: Facts, seconds: usize) -> Model {
     let mut model = Model::new(facts, None);
     for second in 0..seconds {
         model
-            .second(report(second), slow(second), &beside(second))
+            .second(report(second), slow(second), beside(second))
             .unwrap_or_else(|error| panic!("{error}"));
     }
     model

@@ -97,13 +97,12 @@ pub struct Beside {
 #[derive(Debug)]
 struct Second {
     digest: Digest,
-    report: Packed<Report>,
-    beside: Packed<Beside>,
+    shown: Packed<(Report, Beside)>,
 }
 
 impl Second {
     fn bytes(&self) -> usize {
-        size_of::<Self>() + self.digest.bytes() + self.report.bytes() + self.beside.bytes()
+        size_of::<Self>() + self.digest.bytes() + self.shown.bytes()
     }
 }
 
@@ -130,16 +129,15 @@ impl History {
         }
     }
 
-    /// Adds a second, with its slow calls, and how many of them are not in the list. Returns its report as it is kept.
+    /// Adds a second, with its slow calls, and how many of them are not in the list. Returns it as it is kept.
     ///
     /// # Errors
     /// If its report cannot be kept, which is an error of the program.
-    pub fn push(&mut self, report: Report, slow: (Vec<SlowCall>, u64), beside: &Beside) -> io::Result<Report> {
-        let report = slim(report);
+    pub fn push(&mut self, report: Report, slow: (Vec<SlowCall>, u64), beside: Beside) -> io::Result<(Report, Beside)> {
+        let shown = (slim(report), beside);
         let second = Second {
-            digest: Digest::of(&report, slow.0, slow.1),
-            report: Packed::new(&report)?,
-            beside: Packed::new(beside)?,
+            digest: Digest::of(&shown.0, slow.0, slow.1),
+            shown: Packed::new(&shown)?,
         };
         self.bytes += second.bytes();
         self.seconds.push_back(second);
@@ -149,7 +147,7 @@ impl History {
                 self.first += 1;
             }
         }
-        Ok(report)
+        Ok(shown)
     }
 
     /// The numbers of the oldest and the newest second; `None`: there is none.
@@ -168,14 +166,10 @@ impl History {
         self.at(number).map(|second| &second.digest)
     }
 
+    /// The report of a second, and what it has besides.
     #[must_use]
-    pub fn report(&self, number: usize) -> Option<Report> {
-        self.at(number)?.report.get().ok()
-    }
-
-    #[must_use]
-    pub fn beside(&self, number: usize) -> Option<Beside> {
-        self.at(number)?.beside.get().ok()
+    pub fn shown(&self, number: usize) -> Option<(Report, Beside)> {
+        self.at(number)?.shown.get().ok()
     }
 
     /// Bytes that are kept.
@@ -211,7 +205,7 @@ mod tests {
 
     fn push(history: &mut History, second: usize) {
         history
-            .push(example::report(second), example::slow(second), &example::beside(second))
+            .push(example::report(second), example::slow(second), example::beside(second))
             .unwrap();
     }
 
@@ -224,19 +218,20 @@ mod tests {
         }
         assert_eq!(history.range(), Some((0, 4)));
         for second in 0..5 {
-            let (kept, made) = (history.report(second).unwrap(), slim(example::report(second)));
+            let (kept, beside) = history.shown(second).unwrap();
+            let made = slim(example::report(second));
             assert_eq!(
                 serde_json::to_string(&kept).unwrap(),
                 serde_json::to_string(&made).unwrap()
             );
-            assert_eq!(history.beside(second).unwrap(), example::beside(second));
+            assert_eq!(beside, example::beside(second));
             let digest = history.digest(second).unwrap();
             let family = &kept.stack.as_ref().unwrap().families[0];
             assert_eq!(digest.slow_calls, example::slow(second).0);
             let steps = &digest.family(family.family).unwrap().steps;
             assert_eq!(steps.iter().map(|(_, calls)| calls).sum::<u64>(), family.count());
         }
-        assert!(history.report(5).is_none() && !history.is_cut());
+        assert!(history.shown(5).is_none() && !history.is_cut());
     }
 
     #[test]
@@ -249,9 +244,7 @@ mod tests {
             })
             .collect();
         let mut history = History::new(None);
-        history
-            .push(example::report(0), (many, 3), &example::beside(0))
-            .unwrap();
+        history.push(example::report(0), (many, 3), example::beside(0)).unwrap();
         let digest = history.digest(0).unwrap();
         assert_eq!((digest.slow_calls.len(), digest.left_out), (SLOW_CALLS, 10));
         assert!(digest.slow_calls.iter().all(|call| call.total_ns >= 1_007));
@@ -269,7 +262,7 @@ mod tests {
         }
         let (first, last) = history.range().unwrap();
         assert!(last == 49 && first > 40 && history.is_cut(), "{first}");
-        assert!(history.report(first - 1).is_none());
+        assert!(history.shown(first - 1).is_none());
         assert_eq!(history.digest(49).unwrap().time_of_day, example::report(49).time_of_day);
         // One second is kept, however large it is.
         let mut tiny = History::new(Some(1));

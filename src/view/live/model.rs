@@ -157,12 +157,11 @@ impl Model {
     ///
     /// # Errors
     /// Those of [`History::push`].
-    pub fn second(&mut self, report: Report, slow: (Vec<SlowCall>, u64), beside: &Beside) -> io::Result<()> {
-        let report = self.history.push(report, slow, beside)?;
+    pub fn second(&mut self, report: Report, slow: (Vec<SlowCall>, u64), beside: Beside) -> io::Result<()> {
+        let (report, beside) = self.history.push(report, slow, beside)?;
         match self.history.range().filter(|_| self.is_following()) {
             // What was packed a moment ago need not be unpacked.
             Some((_, number)) => {
-                let beside = beside.clone();
                 self.shown = Some(Box::new(Shown { number, report, beside }));
             }
             None => self.settle(),
@@ -374,7 +373,7 @@ impl Model {
         if self.shown.as_ref().is_some_and(|shown| shown.number == number) {
             return;
         }
-        let kept = self.history.report(number).zip(self.history.beside(number));
+        let kept = self.history.shown(number);
         self.shown = kept.map(|(report, beside)| Box::new(Shown { number, report, beside }));
     }
 }

@@ -99,7 +99,7 @@ fn without_the_whole_stack_no_rate_of_calls_is_shown() {
     let mut model = Model::new(example::facts(), None);
     let mut report = example::report(3);
     report.stack = None;
-    model.second(report, example::slow(3), &example::beside(3)).unwrap();
+    model.second(report, example::slow(3), example::beside(3)).unwrap();
     let text = screen(&model, BEST, (200, 40)).join("\n");
     assert!(!text.contains(" calls/s") && !text.contains("no I/O calls"), "{text}");
     let whole = screen(&example::model(4), BEST, (200, 40)).join("\n");

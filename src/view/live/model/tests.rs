@@ -20,7 +20,7 @@ fn recording(seconds: usize) -> Model {
 
 fn add_second(model: &mut Model, second: usize) {
     let (report, beside) = (example::report(second), example::beside(second));
-    model.second(report, example::slow(second), &beside).unwrap();
+    model.second(report, example::slow(second), beside).unwrap();
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_pause_on_a_dropped_second_moves_to_the_oldest_one() {
     let one = {
         let mut history = History::new(None);
         history
-            .push(example::report(3), example::slow(3), &example::beside(3))
+            .push(example::report(3), example::slow(3), example::beside(3))
             .unwrap();
         history.bytes()
     };
@@ -143,7 +143,7 @@ fn records_are_read_for_the_second_that_is_shown() {
     let mut model = Model::new(facts, None);
     for second in 0..3 {
         model
-            .second(example::report(second), (Vec::new(), 0), &Beside::default())
+            .second(example::report(second), (Vec::new(), 0), Beside::default())
             .unwrap();
     }
     assert_eq!(model.needs_records_of(), Some(0));
