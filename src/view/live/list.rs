@@ -166,15 +166,17 @@ fn of_numbers(who: &Who, of: &Numbers) -> Group {
 
 fn numbers(name: &str, of: &Numbers) -> Group {
     let sums = of.sums(None);
-    let mut rows: Vec<(Row, u64)> = Vec::new();
+    let most = of.families.iter().map(|family| family.rows.len()).max();
+    let mut rows: Vec<(Row, u64)> = Vec::with_capacity(most.unwrap_or(0));
     for row in of.families.iter().flat_map(|family| &family.rows) {
         match rows.iter_mut().find(|(known, _)| *known == row.row) {
             Some((_, ns)) => *ns = ns.saturating_add(row.ns.unwrap_or(0)),
             None => rows.push((row.row, row.ns.unwrap_or(0))),
         }
     }
-    let mut histogram = crate::model::histogram::Histogram::default();
-    of.families.iter().for_each(|family| histogram.add(&family.histogram));
+    let mut histograms = of.families.iter().map(|family| &family.histogram);
+    let mut histogram = histograms.next().cloned().unwrap_or_default();
+    histograms.for_each(|other| histogram.add(other));
     let extremes = of.families.iter().filter_map(|family| family.extremes);
     let extremes = extremes.reduce(crate::model::histogram::widest);
     let p99 = histogram.quantile(0.99, extremes).map(Tail::P99);
