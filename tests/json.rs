@@ -495,7 +495,7 @@ fn a_report_is_as_written_here() {
         ..layer(
             Layer::Vfs,
             vec![OpReport {
-                attach: vec![attach("vfs_read", Hook::Fentry)],
+                attach: [attach("vfs_read", Hook::Fentry)].into(),
                 total_ns: 4_011,
                 bytes: Some(8192),
                 extremes: Some((811, 2_100)),
@@ -520,11 +520,12 @@ fn a_report_is_as_written_here() {
         has_runs: true,
         ..Cost::default()
     };
-    report.layers[0].ops[0].refused = vec![Refused {
+    report.layers[0].ops[0].refused = [Refused {
         function: "vfs_iter_read".into(),
         hook: Hook::Fentry,
         error: "not in BTF".into(),
-    }];
+    }]
+    .into();
     report.layers[0].ops[0].losses = vec![loss(LossReason::ReturnMissed, 1, false)];
     let expected = concat!(
         r#"{"schema_version":1,"version":""#,
@@ -944,10 +945,11 @@ fn requests(agreement: Agreement) -> LayerReport {
             unowned: 3,
             untimed: 4,
         },
-        attach: vec![
+        attach: [
             attach("block_rq_issue", Hook::Fentry),
             attach("block_rq_complete", Hook::Fentry),
-        ],
+        ]
+        .into(),
         ..read()
     };
     LayerReport {
@@ -1079,7 +1081,7 @@ fn hostile() -> Report {
 
 fn read() -> OpReport {
     OpReport {
-        attach: vec![attach("vfs_read", Hook::Fentry), attach("vfs_readv", Hook::Fentry)],
+        attach: [attach("vfs_read", Hook::Fentry), attach("vfs_readv", Hook::Fentry)].into(),
         total_ns: 667_000_000,
         bytes: Some(15_810_560),
         extremes: Some((66_120, 2_001_113)),

@@ -8,6 +8,7 @@ use crate::model::ids::{Hook, Layer, LossReason};
 use crate::model::report::{Agreement, LayerReport, Loss, NotMeasured, OpReport, SetAside};
 use crate::model::run_info::{BlockInfo, LayerInfo};
 use crate::model::snapshot::OpCounters;
+use std::sync::Arc;
 
 /// All selected layers.
 pub fn report(span: &Span<'_>) -> Vec<LayerReport> {
@@ -74,7 +75,7 @@ fn ops_of_layer(report: &mut LayerReport, span: &Span<'_>) -> Lost {
             continue;
         }
         report.partial.extend(op.is_partial.then_some(op.op));
-        for point in &op.points {
+        for point in &*op.points {
             if !report.hooks.contains(&point.hook) {
                 report.hooks.push(point.hook);
             }
@@ -94,8 +95,8 @@ fn ops_of_layer(report: &mut LayerReport, span: &Span<'_>) -> Lost {
         let unseen_issues = unseen_issues_of(report.layer, &difference);
         lost.unseen_issues = lost.unseen_issues.saturating_add(unseen_issues);
         report.ops.push(OpReport {
-            attach: op.points.clone(),
-            refused: op.refused.clone(),
+            attach: Arc::clone(&op.points),
+            refused: Arc::clone(&op.refused),
             losses: losses_of_op(report.layer, &difference),
             set_aside,
             ..difference.report(op.op, op.moves_bytes).estimated(sample)

@@ -10,6 +10,7 @@ use crate::model::histogram::Histogram;
 use crate::model::ids::Op;
 use crate::model::report::{Excluded, OpReport, SetAside};
 use crate::model::snapshot::OpCounters;
+use std::sync::Arc;
 
 impl OpCounters {
     /// The increase since `earlier`, an older reading of the same counters.
@@ -101,8 +102,8 @@ impl OpCounters {
         let counted = histogram.count() > 0;
         OpReport {
             op,
-            attach: Vec::new(),
-            refused: Vec::new(),
+            attach: Arc::default(),
+            refused: Arc::default(),
             losses: Vec::new(),
             total_ns: limited(self.total_ns),
             bytes: moves_bytes.then_some(limited(self.bytes)),

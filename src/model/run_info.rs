@@ -1,6 +1,7 @@
 //! What does not change during a run: the options, and what could be attached.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -75,9 +76,9 @@ pub struct OpInfo {
     /// Whether the op moves bytes, which a report then shows.
     pub moves_bytes: bool,
     /// The points where it is timed. Empty: it is not measured.
-    pub points: Vec<AttachPoint>,
+    pub points: Arc<[AttachPoint]>,
     /// Attempts that the kernel refused.
-    pub refused: Vec<Refused>,
+    pub refused: Arc<[Refused]>,
     /// What is missing from its numbers, or why it has none.
     pub not_measured: Vec<NotMeasured>,
     /// Why it has no numbers, if so.

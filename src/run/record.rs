@@ -480,7 +480,7 @@ pub fn meta(info: &RunInfo, first: &Snapshot) -> Meta {
     let wall = i64::try_from(first.wall.as_nanosecond()).unwrap_or_default();
     let mut hooks = std::collections::BTreeMap::<String, Vec<String>>::new();
     for op in &info.ops {
-        for point in &op.points {
+        for point in &*op.points {
             let ops = hooks.entry(point.hook.name().to_owned()).or_default();
             let name = format!("{}/{}", op.layer, op.op);
             if !ops.contains(&name) {

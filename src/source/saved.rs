@@ -154,11 +154,12 @@ mod tests {
             layer,
             op,
             moves_bytes: true,
-            points: vec![AttachPoint {
+            points: [AttachPoint {
                 function: "sys_enter".to_owned(),
                 hook: Hook::Tracepoint,
-            }],
-            refused: Vec::new(),
+            }]
+            .into(),
+            refused: Arc::default(),
             not_measured: Vec::new(),
             absent: None,
             is_partial: false,

@@ -126,11 +126,12 @@ fn op_info(layer: Layer, hook: Hook, op: &OpReport) -> OpInfo {
         layer,
         op: op.op,
         moves_bytes: op.bytes.is_some(),
-        points: vec![AttachPoint {
+        points: [AttachPoint {
             function: format!("{layer}_{}", op.op),
             hook,
-        }],
-        refused: Vec::new(),
+        }]
+        .into(),
+        refused: [].into(),
         not_measured: Vec::new(),
         absent: None,
         is_partial: false,

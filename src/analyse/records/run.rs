@@ -3,6 +3,7 @@
 use crate::model::ids::{By, Layer};
 use crate::model::report::{Filter, NotMeasured};
 use crate::model::run_info::RunInfo;
+use std::sync::Arc;
 
 /// What a report of records is to show.
 #[derive(Debug, Clone, Default)]
@@ -48,7 +49,7 @@ impl Shown {
             run.ops.iter_mut().for_each(|op| op.is_partial = false);
             let missing = run.ops.iter_mut().filter(|op| !IN_RECORDS.contains(&op.layer));
             for op in missing.filter(|op| !op.points.is_empty()) {
-                op.points.clear();
+                op.points = Arc::default();
                 op.not_measured.clear();
                 op.absent = Some(NotMeasured {
                     what: op.op.to_string(),
@@ -86,11 +87,12 @@ mod tests {
                     layer,
                     op: Op::Read,
                     moves_bytes: true,
-                    points: vec![AttachPoint {
+                    points: [AttachPoint {
                         function: "f".to_owned(),
                         hook: crate::model::ids::Hook::Kprobe,
-                    }],
-                    refused: Vec::new(),
+                    }]
+                    .into(),
+                    refused: Arc::default(),
                     not_measured: Vec::new(),
                     absent: None,
                     is_partial: false,

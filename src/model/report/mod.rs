@@ -10,6 +10,7 @@ pub mod slow;
 pub mod stack;
 mod sum;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -207,10 +208,10 @@ pub struct LayerReport {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct OpReport {
     pub op: Op,
-    /// The points where it was timed.
-    pub attach: Vec<AttachPoint>,
-    /// Attempts that the kernel refused.
-    pub refused: Vec<Refused>,
+    /// The points where it was timed, which all reports of a run share.
+    pub attach: Arc<[AttachPoint]>,
+    /// Attempts that the kernel refused, likewise.
+    pub refused: Arc<[Refused]>,
     /// Lost samples known to be this op's.
     pub losses: Vec<Loss>,
     /// Sum of the times of all calls.

@@ -36,7 +36,7 @@ pub fn describe(of: &OfRun<'_>, run: RunInfo) -> RunInfo {
         .zip(&attached.ops)
         .map(|(op, how)| op_info(op, how))
         .collect();
-    let hooks = ops.iter().flat_map(|op| &op.points).map(|point| point.hook);
+    let hooks = ops.iter().flat_map(|op| &*op.points).map(|point| point.hook);
     let lossy = hooks.filter_map(|hook| Some((hook, loses(hook, facts)?.to_owned())));
     let stack = stack_info(plan, attached);
     // In the whole stack, calls that submit asynchronous requests have rows; a note has what is missing.
@@ -88,8 +88,8 @@ fn op_info(planned: &PlannedOp, attached: &AttachedOp) -> OpInfo {
         layer: planned.layer,
         op: planned.spec.op,
         moves_bytes: planned.spec.moves_bytes,
-        points: attach_points(attached),
-        refused: refusals(attached),
+        points: attach_points(attached).into(),
+        refused: refusals(attached).into(),
         not_measured,
         absent: (!is_measured).then(|| absent(planned, attached)),
         is_partial: attached.is_partial,

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -191,8 +192,8 @@ fn slim(mut report: Report) -> Report {
     for layer in &mut report.layers {
         layer.absent.clear();
         for op in &mut layer.ops {
-            op.attach.clear();
-            op.refused.clear();
+            op.attach = Arc::default();
+            op.refused = Arc::default();
         }
     }
     report

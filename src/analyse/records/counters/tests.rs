@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use std::collections::BTreeSet;
 
 use super::super::synthetic::{self, call, definitions, inode, open_file, process, request};
@@ -19,11 +21,12 @@ fn run(layers: &[Layer], is_stack: bool) -> RunInfo {
             layer: *layer,
             op: spec.op,
             moves_bytes: spec.moves_bytes,
-            points: vec![AttachPoint {
+            points: [AttachPoint {
                 function: "f".to_owned(),
                 hook: Hook::Tracepoint,
-            }],
-            refused: Vec::new(),
+            }]
+            .into(),
+            refused: Arc::default(),
             not_measured: Vec::new(),
             absent: None,
             is_partial: false,
