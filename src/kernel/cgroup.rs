@@ -98,6 +98,15 @@ pub fn below(path: &Path) -> Result<BTreeMap<u64, String>, Cause> {
     Ok(groups)
 }
 
+/// The kernel's number of the group that a process is in; `None`: unknown, or of version 1.
+#[must_use]
+pub fn number_of(pid: u32) -> Option<u64> {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let group = fs::metadata(find(Path::new(path)).ok()?).ok()?;
+    Some(group.ino())
+}
+
 /// The path of a group from the root of the hierarchy, as its name says it, whether there is one or not.
 #[must_use]
 pub fn from_root(path: &Path) -> PathBuf {

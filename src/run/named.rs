@@ -25,8 +25,8 @@ type Number = (u64, u64);
 /// What is read: the word of the usage for it, and its path.
 pub type Input<'a> = (&'static str, &'a Path);
 
-/// Checks that no two options name one file, or one of `inputs`, or a file in a recording that is one of them. `recording`: of a run that is recorded, whose `-o` is that
-/// of the recording.
+/// Checks that no two options name one file, or one of `inputs`, or a file in a recording that is one of them. `recording`:
+/// of a run that is recorded, whose `-o` is that of the recording.
 ///
 /// # Errors
 /// Wrong usage, in one line.

@@ -53,7 +53,7 @@ impl GroupKey {
                 .and_then(FileKey::device)
                 .map_or(Self::None, |device| Self::Disk(names.whole_disk(device))),
             By::Cgroup | By::Unit | By::Pod | By::Container => {
-                thread().map_or(Self::None, |thread| Self::Cgroup(thread.cgroup))
+                thread().map_or(Self::None, |thread| Self::of_cgroup(thread.cgroup))
             }
             By::Fd => match call.fd {
                 Some(fd) => Self::Fd {
@@ -65,6 +65,11 @@ impl GroupKey {
             },
             By::User => thread().map_or(Self::None, |thread| Self::User(thread.uid)),
         }
+    }
+
+    /// 0 is no group's number: that of the thread is unknown.
+    fn of_cgroup(number: u64) -> Self {
+        if number == 0 { Self::None } else { Self::Cgroup(number) }
     }
 
     /// The group of a request: that of the thread that submitted it.
@@ -91,7 +96,7 @@ impl GroupKey {
             },
             By::Comm => thread().map_or(Self::None, |thread| Self::Comm(Rc::clone(&thread.comm))),
             By::Cgroup | By::Unit | By::Pod | By::Container => {
-                thread().map_or(Self::None, |thread| Self::Cgroup(thread.cgroup))
+                thread().map_or(Self::None, |thread| Self::of_cgroup(thread.cgroup))
             }
             By::User => thread().map_or(Self::None, |thread| Self::User(thread.uid)),
         }

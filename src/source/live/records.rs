@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use plain::Plain;
@@ -10,6 +11,7 @@ use super::counters::ReadError;
 use super::slow::alone;
 use super::string::{comm, text};
 use crate::catalog::{RECORDED, syscall_of};
+use crate::kernel::cgroup;
 use crate::kernel::interface::types::{
     async_record, call_record, call_record_all, call_record_arguments, call_record_few, call_record_wide, call_shape,
     fault_record, file_record, folder_record, path_record, recorder, request_record, sleep_record, thread_record,
@@ -60,6 +62,8 @@ pub struct RecordReader {
     sees_processes: bool,
     /// The executable and the command line of each process.
     described: BTreeMap<u32, [String; 2]>,
+    /// Threads that are defined, or were looked for in `/proc` in vain.
+    defined: BTreeSet<u32>,
 }
 
 impl RecordReader {
@@ -74,6 +78,7 @@ impl RecordReader {
             next: Instant::now() + PERIOD,
             sees_processes: process::global_number(own).is_ok_and(|global| global == own),
             described: BTreeMap::new(),
+            defined: BTreeSet::new(),
         }
     }
 
@@ -130,6 +135,7 @@ impl RecordReader {
             self.add_losses(rings, &first, read_ns, &mut records);
         }
         if self.sees_processes {
+            self.define_submitters(&mut records);
             self.describe(&mut records.threads);
         }
         Ok(records)
@@ -190,6 +196,27 @@ impl RecordReader {
         self.lost_until_ns = read_ns;
     }
 
+    /// Defines threads that requests name and no record does, as they made no call that is recorded. It misses those that have
+    /// ended since.
+    fn define_submitters(&mut self, records: &mut Records) {
+        if self.defined.len() >= MOST_THREADS {
+            self.defined.clear();
+        }
+        for thread in &records.threads {
+            match thread.has_ended {
+                true => self.defined.remove(&thread.tid),
+                false => self.defined.insert(thread.tid),
+            };
+        }
+        for request in records.requests.iter().filter(|request| request.pid != 0) {
+            for tid in [request.pid, request.tid] {
+                if self.defined.insert(tid) {
+                    records.threads.extend(thread_now(request.pid, tid, request.begin_ns()));
+                }
+            }
+        }
+    }
+
     /// Adds what only `/proc` has. It may miss processes that have ended since.
     fn describe(&mut self, threads: &mut [Thread]) {
         for thread in threads {
@@ -213,6 +240,21 @@ impl RecordReader {
             }
         }
     }
+}
+
+/// A thread as it is now, defined for records from this moment on; `None`: it has ended.
+fn thread_now(pid: u32, tid: u32, at_ns: u64) -> Option<Thread> {
+    let folder = format!("/proc/{pid}/task/{tid}");
+    let name = fs::read(format!("{folder}/comm")).ok()?;
+    Some(Thread {
+        tid,
+        pid,
+        at_ns,
+        comm: text(name.strip_suffix(b"\n").unwrap_or(&name)),
+        uid: fs::metadata(folder).ok()?.uid(),
+        cgroup: cgroup::number_of(pid).unwrap_or(0),
+        ..Thread::default()
+    })
 }
 
 /// When records of one kind began to be lost on one CPU. `first_ns`: the first moment by a reading at `read_ns`, after which
@@ -962,6 +1004,36 @@ mod tests {
         assert_eq!(flags, [true, true, false, false]);
         let origins = [0, 1].map(|at: usize| records.requests[at].origin);
         assert_eq!(origins, [Origin::Own, Origin::Readahead]);
+    }
+
+    #[test]
+    fn submitters_without_calls_are_defined_once_as_long_as_they_exist() {
+        let mut reader = RecordReader::new(&RunInfo::default());
+        let own = std::process::id();
+        // No process has the highest number (PID_MAX_LIMIT of include/linux/threads.h).
+        let gone = 1 << 22;
+        let of = |pid| Request {
+            pid,
+            tid: pid,
+            ended_ns: 7,
+            ..Request::default()
+        };
+        let mut define = |pids: &[u32]| {
+            let mut records = Records {
+                requests: pids.iter().map(|&pid| of(pid)).collect(),
+                ..Records::default()
+            };
+            reader.define_submitters(&mut records);
+            records.threads
+        };
+        let threads = define(&[0, own, gone, own]);
+        let name = fs::read_to_string("/proc/self/comm").unwrap();
+        // SAFETY: takes nothing.
+        let uid = unsafe { libc::getuid() };
+        let [thread] = &threads[..] else { panic!("{threads:?}") };
+        assert_eq!((thread.tid, thread.pid, thread.at_ns, thread.uid), (own, own, 7, uid));
+        assert_eq!(thread.comm, name.trim_end());
+        assert_eq!(define(&[own, gone]), []);
     }
 
     #[test]
