@@ -483,6 +483,28 @@ fn the_source_of_starts_depends_on_the_kernel() {
     }
 }
 
+/// Where nothing else depends on the submitter, no event of each request is needed for it.
+#[test]
+fn records_alone_see_bios_when_they_are_split() {
+    let records = BlockWish {
+        records: true,
+        ..REQUESTS_ONLY
+    };
+    let of_a_process = BlockWish { records: true, ..OWNED };
+    let in_stack = BlockWish {
+        whole_stack: true,
+        ..records
+    };
+    for kernel in KERNELS {
+        let by_splits = [records, of_a_process, in_stack].map(|wish| ways(kernel, wish, Choice::Auto)[0].by_splits);
+        assert_eq!(by_splits, [true, false, false], "{kernel}");
+    }
+    let mut facts = facts("6.1", "", &[]);
+    facts.block.tracepoints.remove("block_split");
+    let ways = plan::block_ways(records, &facts, Choice::Auto).unwrap();
+    assert!(!ways[0].by_splits && ways[0].bio_stamps);
+}
+
 /// Other sources have the start of a request, but not which task waits for it.
 #[test]
 fn the_whole_stack_traces_each_bio_from_its_submission_on() {

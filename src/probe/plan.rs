@@ -67,8 +67,8 @@ pub struct BlockWay {
     pub start: Start,
     /// Bios are stored in a map from their submission on.
     pub bio_stamps: bool,
-    /// What is split off a bio, and never submitted itself, is stored then, and not with its request: no event for each
-    /// request, and what an encryption of blocks in software (blk-crypto-fallback) submits in its place has no submitter.
+    /// What is split off a bio, and never submitted itself, is stored then, and not with its request. This saves an event of
+    /// each request; bios that an encryption in software (blk-crypto-fallback) makes have no submitter then.
     pub by_splits: bool,
     pub is_bio_based: bool,
     /// Functions that complete requests, if the hook is on functions.
