@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
  * Rings of the tool's own for the records of usual calls and of requests, one for each CPU: arrays of slots that are mapped
- * into user space. The kernel's ring costs three times as much. It has the records of all other kinds and lengths, and those
+ * into user space. The kernel's ring costs many times as much. It has the records of all other kinds and lengths, and those
  * that find no slot: of this CPU all are taken, it came after the start, or another task or an interrupt took one meanwhile.
  */
 #ifndef __SLOT_RING_BPF_H__
