@@ -16,6 +16,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use folder::Folder;
+use iostackbreakdown::model::ids::Origin;
 use iostackbreakdown::model::record::{Kind, Lost, Records, Request, Sleep};
 use iostackbreakdown::recording::Recording;
 use left_out::left_out;
@@ -88,7 +89,9 @@ impl Recorded {
         recording.batches(None, None).for_each(|batch| records.append(batch));
         // Exports have the requests of kernel threads for the recorded calls, too: those of the journal.
         let mut requests = ops("blk");
-        let of_processes = records.requests.iter().filter(|request| request.pid > 0).count() as u64;
+        let is_of_process =
+            |request: &&Request| matches!(request.origin, Origin::Own | Origin::Readahead | Origin::Asynchronous);
+        let of_processes = records.requests.iter().filter(is_of_process).count() as u64;
         let counted: u64 = requests.iter().map(|op| op["count"].as_u64().unwrap()).sum();
         assert!(
             layers.is_empty() || of_processes == counted,
