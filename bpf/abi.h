@@ -307,7 +307,7 @@ struct request_state {
 	__u32 bytes;
 	__u8 op;
 	__u8 phase; /* enum request_phase */
-	__u8 origin; /* enum origin; whole-stack view only */
+	__u8 origin; /* enum origin; whole-stack view and records only */
 	__u8 foreign; /* enum foreign */
 	__u32 thread; /* number of the submitting thread; 0: unknown, or not needed */
 	__u32 tgid; /* its process; 0 as above */

@@ -902,12 +902,19 @@ static __always_inline void remember_bio(__u64 bio, const struct found_bio *know
 		lose_bio(as_number(bio), state->owner, failed == -E2BIG ? LOST_TABLE_FULL : LOST_STORAGE);
 }
 
+static __always_inline void note_submitter(struct bio_state *state)
+{
+	struct thread_id submitter = current_id();
+
+	state->thread = submitter.thread;
+	state->tgid = submitter.tgid;
+}
+
 /* Keeps who submits a bio, and when. `known`: what find_bio() returned. */
 static __always_inline void stamp_bio(const struct bio_view *view, struct found_bio *known, bool has_request,
 				      bool held)
 {
 	__u64 address = view->address;
-	struct thread_id submitter;
 	struct bio_state state;
 
 	/* In words: the compiler would zero each field that is not set. */
@@ -934,9 +941,7 @@ static __always_inline void stamp_bio(const struct bio_view *view, struct found_
 	if (config.group_by && state.owner != OWNER_NEIGHBOUR)
 		state.group = group_of_current();
 	if (WHOLE_STACK || config.records) {
-		submitter = current_id();
-		state.thread = submitter.thread;
-		state.tgid = submitter.tgid;
+		note_submitter(&state);
 		state.origin = origin_of_submitter();
 		if (WHOLE_STACK && state.origin == ORIGIN_KWORKER && bio_op(view->flags, view->bytes) && view->bytes &&
 		    is_of_written(as_number(address)))
@@ -997,7 +1002,6 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 {
 	struct bio_state state = { .owner = OWNER_TRACED }, *seen;
 	__u64 address = view->address;
-	struct thread_id submitter;
 	struct found_bio known;
 	bool is_new;
 
@@ -1030,11 +1034,8 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 	state.queued_ns = bpf_ktime_get_ns();
 	if (config.group_by)
 		state.group = group_of_bio(view, state.op);
-	if (WHOLE_STACK || config.records) {
-		submitter = current_id();
-		state.thread = submitter.thread;
-		state.tgid = submitter.tgid;
-	}
+	if (WHOLE_STACK || config.records)
+		note_submitter(&state);
 	if (WHOLE_STACK)
 		state.is_stacked = true;
 	if (config.records)
@@ -1159,16 +1160,22 @@ int block_end_second_btf(void *ctx)
 	return on_end(rq, true, CONTEXT_WORD(ctx, 1), block.has_status, CONTEXT_WORD(ctx, 2), END_BY_EVENT_SECOND);
 }
 
+/* Reads the bio of an event, whose index among the arguments is 0 or 1, depending on the kernel. */
+static __always_inline void read_bio_of_event(void *ctx, bool is_second, struct bio_view *view)
+{
+	if (is_second)
+		read_bio((void *)CONTEXT_WORD(ctx, 1), true, view);
+	else
+		read_bio((void *)CONTEXT_WORD(ctx, 0), true, view);
+}
+
 SEC("tp_btf/block_bio_queue")
 int bio_queue_btf(void *ctx)
 {
 	struct bio_view view;
 
 	disable_preemption();
-	if (block.bio_queue_arg)
-		read_bio((void *)CONTEXT_WORD(ctx, 1), true, &view);
-	else
-		read_bio((void *)CONTEXT_WORD(ctx, 0), true, &view);
+	read_bio_of_event(ctx, block.bio_queue_arg, &view);
 	on_bio_queue(&view, !block.by_both);
 	enable_preemption();
 	return 0;
@@ -1179,10 +1186,7 @@ static __always_inline int getrq_event(void *ctx, bool is_second)
 	struct bio_view view;
 
 	disable_preemption();
-	if (block.getrq_arg)
-		read_bio((void *)CONTEXT_WORD(ctx, 1), true, &view);
-	else
-		read_bio((void *)CONTEXT_WORD(ctx, 0), true, &view);
+	read_bio_of_event(ctx, block.getrq_arg, &view);
 	on_getrq(&view, is_second);
 	enable_preemption();
 	return 0;
@@ -1211,10 +1215,7 @@ int bio_split_btf(void *ctx)
 	struct bio_view view;
 
 	disable_preemption();
-	if (block.split_arg)
-		read_bio((void *)CONTEXT_WORD(ctx, 1), true, &view);
-	else
-		read_bio((void *)CONTEXT_WORD(ctx, 0), true, &view);
+	read_bio_of_event(ctx, block.split_arg, &view);
 	if (!(control.stopped & STOP_REQUESTS)) {
 		known = find_bio(view.address);
 		stamp_bio(&view, &known, false, false);

@@ -343,9 +343,9 @@ __noinline int origin_of_current(void)
 /* The same, and in most cases without a call. What is readahead is found out at the record if only records have it. */
 static __always_inline __u32 origin_of_submitter(void)
 {
-	bool is_user = !(task_flags() & (PF_KTHREAD | PF_IO_WORKER));
-
-	return !WHOLE_STACK && is_user ? ORIGIN_OWN : origin_of_current();
+	if (!WHOLE_STACK && !(task_flags() & (PF_KTHREAD | PF_IO_WORKER)))
+		return ORIGIN_OWN;
+	return origin_of_current();
 }
 
 static __always_inline void count_in_origin(struct origin_stats *s, __u64 bytes, __u64 started, __u64 issued, __u64 now)

@@ -1,5 +1,7 @@
 //! The layers of a report.
 
+use std::sync::Arc;
+
 use super::cause::Seen;
 use super::{Span, disks, neighbour, since};
 use crate::catalog::REQUESTS;
@@ -8,7 +10,6 @@ use crate::model::ids::{Hook, Layer, LossReason};
 use crate::model::report::{Agreement, LayerReport, Loss, NotMeasured, OpReport, SetAside};
 use crate::model::run_info::{BlockInfo, LayerInfo};
 use crate::model::snapshot::OpCounters;
-use std::sync::Arc;
 
 /// All selected layers.
 pub fn report(span: &Span<'_>) -> Vec<LayerReport> {

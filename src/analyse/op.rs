@@ -2,6 +2,8 @@
 //!
 //! Arithmetic saturates: a number that is too large is reported as the maximum, never as a small one.
 
+use std::sync::Arc;
+
 use crate::model::abi::{
     ASIDE_AT_START, ASIDE_BY_KERNEL, ASIDE_NEVER_ISSUED, ASIDE_UNOWNED, ASIDE_UNTIMED, EXCLUDED_CHARACTER,
     EXCLUDED_OTHER, EXCLUDED_PIPE, EXCLUDED_SOCKET, LOST_REASONS,
@@ -10,7 +12,6 @@ use crate::model::histogram::Histogram;
 use crate::model::ids::Op;
 use crate::model::report::{Excluded, OpReport, SetAside};
 use crate::model::snapshot::OpCounters;
-use std::sync::Arc;
 
 impl OpCounters {
     /// The increase since `earlier`, an older reading of the same counters.

@@ -1,9 +1,10 @@
 //! The run that a report of some records is about.
 
+use std::sync::Arc;
+
 use crate::model::ids::{By, Layer};
 use crate::model::report::{Filter, NotMeasured};
 use crate::model::run_info::RunInfo;
-use std::sync::Arc;
 
 /// What a report of records is to show.
 #[derive(Debug, Clone, Default)]

@@ -42,7 +42,7 @@ use crate::sys::table;
 const PERIOD: Duration = Duration::from_millis(50);
 /// Bytes of a command line that are kept.
 const COMMAND_BYTES: usize = 256;
-/// Threads whose process is remembered, and paths that wait for the end of their call, before they are forgotten.
+/// Threads that are known to be defined, and paths that wait for the end of their call, before they are forgotten.
 const MOST_THREADS: usize = 1 << 18;
 /// From this number of waiting paths on, those whose call was lost are looked for.
 const MANY_PATHS: usize = 1 << 12;

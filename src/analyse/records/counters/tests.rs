@@ -1,6 +1,5 @@
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-use std::collections::BTreeSet;
 
 use super::super::synthetic::{self, call, definitions, inode, open_file, process, request};
 use super::*;
@@ -184,7 +183,7 @@ fn requests_are_timed_from_their_start_if_queue_times_are() {
         },
         queue_from: Some("start".to_owned()),
         lossy: None,
-        flags: std::collections::BTreeMap::new(),
+        flags: BTreeMap::new(),
     });
     let mut unknown = request(Op::Read, 60, 0, 512);
     unknown.started_ns = None;
