@@ -1208,8 +1208,7 @@ int bio_getrq_second_btf(void *ctx)
  * What is split off a bio is not queued itself. It is submitted with its bio, in the same thread, and its completion is
  * announced if that of its bio is (bio_split() of block/bio.c).
  */
-SEC("tp_btf/block_split")
-int bio_split_btf(void *ctx)
+static __always_inline int split_event(void *ctx)
 {
 	struct found_bio known;
 	struct bio_view view;
@@ -1222,6 +1221,19 @@ int bio_split_btf(void *ctx)
 	}
 	enable_preemption();
 	return 0;
+}
+
+SEC("tp_btf/block_split")
+int bio_split_btf(void *ctx)
+{
+	return split_event(ctx);
+}
+
+/* Second program on the event, for when the kernel skips the first; it stamps the bio once more if it does not. */
+SEC("tp_btf/block_split")
+int bio_split_second_btf(void *ctx)
+{
+	return split_event(ctx);
 }
 
 SEC("tp_btf/block_bio_complete")

@@ -286,9 +286,9 @@ fn choose_block_programs(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<
     let with_requests = stamps.is_some_and(|way| !way.by_splits);
     progs.bio_getrq_btf.set_autoload(with_requests);
     progs.bio_getrq_second_btf.set_autoload(with_requests && is_by_both);
-    progs
-        .bio_split_btf
-        .set_autoload(stamps.is_some_and(|way| way.by_splits));
+    let by_splits = stamps.is_some_and(|way| way.by_splits);
+    progs.bio_split_btf.set_autoload(by_splits);
+    progs.bio_split_second_btf.set_autoload(by_splits && is_by_both);
     progs.bio_submit_function.set_autoload(has_bios && is_by_both);
     progs.bio_end_function.set_autoload(has_bios_only && is_by_both);
     progs

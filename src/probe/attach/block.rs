@@ -128,7 +128,7 @@ fn event<'a>(name: &'static str, program: &'a ProgramMut<'a>, skips: Skips<'a>) 
 
 /// Programs on tracepoints in the order in which they are attached, which is that in which they run. The caller leaves
 /// out those that are not loaded.
-fn tracepoints<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> [Event<'a>; 16] {
+fn tracepoints<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> [Event<'a>; 17] {
     use Skips::{Covered, Lost, LostUnlessRecovered, LostWith};
     let end = if way.again { Covered } else { Lost };
     let queue = if way.is_by_both() { Covered } else { Lost };
@@ -154,6 +154,7 @@ fn tracepoints<'a>(progs: &'a IostackbreakdownProgs<'_>, way: &BlockWay) -> [Eve
         event("block_getrq", &progs.bio_getrq_second_btf, Covered),
         // The request is counted in any case.
         event("block_split", &progs.bio_split_btf, Covered),
+        event("block_split", &progs.bio_split_second_btf, Covered),
         event(
             "block_bio_backmerge",
             &progs.bio_backmerge_btf,
