@@ -33,7 +33,7 @@ fn json_of(folder: &Path, arguments: &[&str]) -> Value {
     serde_json::from_str(&run(folder, Path::new(TOOL), arguments)).unwrap()
 }
 
-/// Writes, reads in both orders, fsyncs and errors.
+/// Writes, reads in both orders, fsyncs, errors, and files whose numbers of inodes are used again.
 const WORKLOAD: &str = "
     for i in 1 2 3; do
         dd if=/dev/zero of=f$i bs=4096 count=64 conv=fsync
@@ -41,6 +41,15 @@ const WORKLOAD: &str = "
         cat none
     done
     for at in 31 7 40 8 9; do dd if=f1 bs=4096 count=1 skip=$at iflag=direct; done >/dev/null
+    for i in 1 2 3; do
+        for name in journal other; do
+            dd if=/dev/zero of=$name bs=4096 count=3
+            dd if=$name of=/dev/null bs=8192
+        done
+        rm journal other
+        echo $i > new$i
+        cat new$i
+    done
     sync f1 f2 f3
     sleep 1.1";
 

@@ -16,7 +16,8 @@ COLUMNS = {
     "waits": "row AS wait, ns",
     "requests": "concat(toString(disk_major), ':', toString(disk_minor)) AS disk, op, sector, bytes, pid, "
     "toUnixTimestamp64Nano(issued) AS issued_ns, toUnixTimestamp64Nano(ended) AS ended_ns",
-    "files": "file, any(concat(toString(inode_major), ':', toString(inode_minor), ' ', toString(inode))) AS inode",
+    "files": "file, concat(toString(inode_major), ':', toString(inode_minor)) AS device, inode, generation, "
+    "CASE WHEN path_kind = 'whole' THEN path WHEN path IS NOT NULL THEN '' END AS whole_path",
 }
 
 
@@ -30,10 +31,11 @@ def tables(root, segments):
             continue
         if len(files) > 1:
             files = ["{" + ",".join(files) + "}"]
-        group = "GROUP BY recording, file" if table == "files" else ""
+        # A segment repeats the definitions that it uses.
+        distinct = "DISTINCT" if table == "files" else ""
         engine.query(
-            f"CREATE VIEW r.{table} AS SELECT splitByChar('/', _path)[-3] AS recording, {columns} "
-            f"FROM file('{root}/{files[0]}', 'Arrow') {group}"
+            f"CREATE VIEW r.{table} AS SELECT {distinct} splitByChar('/', _path)[-3] AS recording, {columns} "
+            f"FROM file('{root}/{files[0]}', 'Arrow')"
         )
     all_texts = queries.texts(queries.CLICKHOUSE)
     # Numbers of 64 bits would otherwise be text.

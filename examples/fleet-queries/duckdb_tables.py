@@ -16,7 +16,8 @@ COLUMNS = {
     "waits": "\"row\" AS wait, ns",
     "requests": "disk_major || ':' || disk_minor AS disk, op, sector, bytes, pid, "
     "epoch_ns(issued) AS issued_ns, epoch_ns(ended) AS ended_ns",
-    "files": "file, any_value(inode_major || ':' || inode_minor || ' ' || inode) AS inode",
+    "files": "file, inode_major || ':' || inode_minor AS device, inode, generation, "
+    "CASE WHEN path_kind = 'whole' THEN path WHEN path IS NOT NULL THEN '' END AS whole_path",
 }
 
 
@@ -32,8 +33,8 @@ def tables(root, segments):
         dataset = ds.dataset(files, format="ipc", partitioning=ds.DirectoryPartitioning(names), partition_base_dir=root)
         connection.register(f"{table}_files", dataset)
         # A segment repeats the definitions that it uses.
-        group = "GROUP BY recording, file" if table == "files" else ""
-        connection.execute(f"CREATE VIEW {table} AS SELECT recording, {columns} FROM {table}_files {group}")
+        distinct = "DISTINCT" if table == "files" else ""
+        connection.execute(f"CREATE VIEW {table} AS SELECT {distinct} recording, {columns} FROM {table}_files")
     all_texts = queries.texts(queries.DUCKDB)
     return {table: connection.execute(text).fetchall() for table, text in all_texts.items()}
 

@@ -9,13 +9,13 @@ import recordings
 READS = ["read", "pread64", "readv", "preadv", "preadv2"]
 WRITES = ["write", "pwrite64", "writev", "pwritev", "pwritev2"]
 # The columns that are used, for tables that have no rows and thus no file.
-TEXTS = ["op", "row", "file_system"]
+TEXTS = ["op", "row", "file_system", "path", "path_kind"]
 COLUMNS = {
     "calls": "begin duration_ns pid op value offset size file syscall_ns vfs_ns file_system file_system_ns",
     "async": "begin op value offset size file",
     "waits": "row ns",
     "requests": "ended issued disk_major disk_minor sector bytes op pid",
-    "files": "file inode_major inode_minor inode",
+    "files": "file inode_major inode_minor inode generation path path_kind",
 }
 
 
@@ -56,9 +56,18 @@ def tables(root, segments):
         calls.select("recording", col("file_system").alias("name"), col("file_system_ns").alias("ns")),
         read("waits").select("recording", col("row").alias("name"), "ns"),
     ]
-    inode = pl.format("{}:{} {}", "inode_major", "inode_minor", "inode").alias("inode")
+    device = ["recording", "inode_major", "inode_minor"]
     # A segment repeats the definitions that it uses.
-    files = read("files").select("recording", "file", inode).unique(["recording", "file"])
+    files = read("files").unique(["recording", "file"]).sort("file")
+    # An inode has a new generation when its number is used again, and is named by its first path.
+    named = ["path", "path_kind"]
+    first = [col(*named).filter(col("path").is_not_null()).first().over(*device, "inode", "generation")]
+    # Files created one after the other under one path are one, such as a journal.
+    apart = pl.format("{} {}", "inode", "generation")
+    key = pl.when(col("path_kind") == "whole").then("path").otherwise(apart).alias("key")
+    inode = pl.format("{}:{} {}", "inode_major", "inode_minor", col("inode").first().over(*device, "key")).alias("inode")
+    first_file = col("file").first().over(*device, "key").alias("first_file")
+    files = files.with_columns(first).with_columns(key).select("recording", "file", inode, first_file)
     moved = ["recording", *COLUMNS["async"].split()]
     accesses = (
         pl.concat([read(name).select(moved) for name in ("calls", "async")], how="vertical_relaxed")
@@ -70,7 +79,7 @@ def tables(root, segments):
         .filter(col("length") >= 0)
         .sort("begin", maintain_order=True)
     )
-    before = (col("first") + col("length")).shift(1).over("recording", "inode").fill_null(col("first"))
+    before = (col("first") + col("length")).shift(1).over("recording", "first_file").fill_null(col("first"))
     moving = requests.filter(col("bytes") > 0, col("op").is_in(["read", "write", "write_zeroes"]))
     moving = moving.sort("issued", maintain_order=True)
     end = (col("sector") + (col("bytes") + 511) // 512).shift(1).over(of_disk).fill_null(col("sector"))
@@ -95,8 +104,9 @@ def tables(root, segments):
         ),
         "rows": pl.concat(rows, how="vertical_relaxed").filter(col("ns") > 0).group_by("recording", "name").agg(col("ns").sum()),
         "access": accesses.with_columns(before.alias("before"))
-        .group_by("recording", "inode")
-        .agg(pl.len(), col("length").sum(), (col("first") == col("before")).sum()),
+        .group_by("recording", "first_file", "inode")
+        .agg(pl.len(), col("length").sum(), (col("first") == col("before")).sum())
+        .drop("first_file"),
         "seeks": moving.with_columns((col("sector") - end).alias("distance"))
         .group_by(of_disk)
         .agg(pl.len(), (col("distance") != 0).sum().alias("seeks"), col("distance").abs().sum()),

@@ -12,7 +12,8 @@ VIEWS = {
     "async": ["begin_ns", "op", "value", "start", "size", "file"],
     "waits": ["wait", "ns"],
     "requests": ["disk", "op", "sector", "bytes", "pid", "issued_ns", "ended_ns"],
-    "files": ["file", "inode"],
+    # `whole_path` is '' where another kind of path is known.
+    "files": ["file", "device", "inode", "generation", "whole_path"],
 }
 
 
@@ -63,24 +64,38 @@ TABLES = {
             UNION ALL SELECT recording, file_system, file_system_ns FROM calls WHERE file_system IS NOT NULL
             UNION ALL SELECT recording, wait, ns FROM waits) AS parts
         WHERE ns > 0 GROUP BY recording, name""",
-    # Is each file read and written sequentially? An access is if it begins where the one before it ended.
+    # Is each file read and written sequentially? An access is if it begins where the one before it ended. An inode has a new
+    # generation when its number is used again. Files created one after the other under one path are one, such as a journal.
     "access": """
-        WITH moving AS (
+        WITH named AS (
+            SELECT recording, file, device, inode, generation, first_value(whole_path) OVER (
+                PARTITION BY recording, device, inode, generation
+                ORDER BY CASE WHEN whole_path IS NULL THEN 1 ELSE 0 END, file {whole}) AS name
+            FROM files),
+        keyed AS (
+            SELECT recording, file, device, inode,
+                CASE WHEN name <> '' THEN name ELSE concat(inode, ' ', generation) END AS key
+            FROM named),
+        counted AS (
+            SELECT recording, file, min(file) OVER (PARTITION BY recording, device, key) AS first_file, concat(device, ' ',
+                first_value(inode) OVER (PARTITION BY recording, device, key ORDER BY file {whole})) AS inode
+            FROM keyed),
+        moving AS (
             SELECT recording, begin_ns, op, value, start, size, file FROM calls
             UNION ALL SELECT recording, begin_ns, op, value, start, size, file FROM async),
         accesses AS (
-            SELECT moving.recording AS recording, files.inode AS inode, begin_ns, CAST(start AS {int}) AS first,
+            SELECT moving.recording AS recording, first_file, inode, begin_ns, CAST(start AS {int}) AS first,
                 CAST(coalesce(size, value) AS {int}) AS length
-            FROM moving JOIN files ON moving.recording = files.recording AND moving.file = files.file
+            FROM moving JOIN counted ON moving.recording = counted.recording AND moving.file = counted.file
             WHERE op IN ('read', 'pread64', 'readv', 'preadv', 'preadv2',
                          'write', 'pwrite64', 'writev', 'pwritev', 'pwritev2')
                 AND start IS NOT NULL AND (size IS NOT NULL OR value >= 0)),
         ends AS (
-            SELECT recording, inode, first, length, {lag}(first + length, 1, first)
-                OVER (PARTITION BY recording, inode ORDER BY begin_ns {whole}) AS before
+            SELECT recording, first_file, inode, first, length, {lag}(first + length, 1, first)
+                OVER (PARTITION BY recording, first_file ORDER BY begin_ns {whole}) AS before
             FROM accesses)
         SELECT recording, inode, count(*), sum(length), sum(CASE WHEN first = before THEN 1 ELSE 0 END)
-        FROM ends GROUP BY recording, inode""",
+        FROM ends GROUP BY recording, first_file, inode""",
     # How far does each disk go between successive requests, in sectors of 512 bytes?
     "seeks": """
         WITH ends AS (

@@ -114,6 +114,8 @@ impl RecordReader {
         records.folders.append(&mut later.folders);
         records.threads.append(&mut later.threads);
         records.lost.append(&mut later.lost);
+        // Each CPU has rings of its own: of the names of a file, and of the files of a name, the first in time counts.
+        records.files.sort_by_key(|file| file.at_ns);
         if is_last {
             records.append(later);
         } else {
