@@ -63,8 +63,8 @@ def tables(root, segments):
     named = ["path", "path_kind"]
     first = [col(*named).filter(col("path").is_not_null()).first().over(*device, "inode", "generation")]
     # Files created one after the other under one path are one, such as a journal.
-    apart = pl.format("{} {}", "inode", "generation")
-    key = pl.when(col("path_kind") == "whole").then("path").otherwise(apart).alias("key")
+    alone = pl.format("{} {}", "inode", "generation")
+    key = pl.when(col("path_kind") == "whole").then("path").otherwise(alone).alias("key")
     inode = pl.format("{}:{} {}", "inode_major", "inode_minor", col("inode").first().over(*device, "key")).alias("inode")
     first_file = col("file").first().over(*device, "key").alias("first_file")
     files = files.with_columns(first).with_columns(key).select("recording", "file", inode, first_file)
