@@ -498,6 +498,12 @@ fn records_alone_see_bios_when_they_are_split() {
     for kernel in KERNELS {
         let by_splits = [records, of_a_process, in_stack].map(|wish| ways(kernel, wish, Choice::Auto)[0].by_splits);
         assert_eq!(by_splits, [true, false, false], "{kernel}");
+        let alone = [records, of_a_process, in_stack].map(|wish| {
+            let way = &ways(kernel, wish, Choice::Auto)[0];
+            (way.is_by_both(), way.submits_at_function())
+        });
+        // Where tasks are preempted, and no other program finds the bios that one has missed.
+        assert_eq!(alone.map(|(_, alone)| alone), [alone[0].0, false, false], "{kernel}");
     }
     let mut facts = facts("6.1", "", &[]);
     facts.block.tracepoints.remove("block_split");

@@ -277,7 +277,8 @@ fn choose_block_programs(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<
     let merges = announced && setup.facts.block.has("block_rq_merge");
     progs.block_merge_btf.set_autoload(merges);
     progs.block_merge_second_btf.set_autoload(merges && is_by_both);
-    progs.bio_queue_btf.set_autoload(has_bios);
+    let at_event = !way.is_some_and(BlockWay::submits_at_function);
+    progs.bio_queue_btf.set_autoload(has_bios && at_event);
     progs.bio_end_btf.set_autoload(has_bios);
     progs
         .bio_end_second_btf

@@ -82,6 +82,13 @@ impl BlockWay {
         self.again && self.hook.is_on_functions()
     }
 
+    /// Whether only a kprobe sees that a bio is submitted. It is skipped in interrupts only, where bios of requests are hardly
+    /// ever submitted, and one that it does not see lacks its submitter, and no count.
+    #[must_use]
+    pub fn submits_at_function(&self) -> bool {
+        self.is_by_both() && self.by_splits && !self.is_bio_based
+    }
+
     /// Whether some requests end in batches, at a function that is probed.
     #[must_use]
     pub fn ends_in_batches(&self) -> bool {

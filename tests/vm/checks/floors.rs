@@ -129,18 +129,21 @@ fn ring(guest: &Guest) -> Result<(), String> {
     tell(guest, "floor ring", with - without)
 }
 
-/// What the kernel takes to call the programs that a recording needs beside those that time requests: who submits, and when.
-/// Where tasks are preempted inside the kernel, two see it, so that none is missed.
+/// What the kernel takes to call the program that a recording needs beside those that time requests: who submits, and when.
+/// Where tasks are preempted inside the kernel, a kprobe sees it, which is not skipped then.
 fn submission(guest: &Guest) -> Result<(), String> {
     let (_disk, mut read) = direct(guest)?;
     let without = per_call(&mut read)?;
-    let empty = empty(sys::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, None)?;
-    let at_event = at_raw_tracepoint("block_bio_queue", empty)?;
     let submit = ["submit_bio_noacct"];
-    let at_function = (guest.kernel == "7").then(|| attach(Hook::KprobeEntry, &submit, &known(&submit)?));
-    let at_function = at_function.transpose()?;
+    let attached = match guest.kernel.as_str() {
+        "7" => attach(Hook::KprobeEntry, &submit, &known(&submit)?)?,
+        _ => {
+            let empty = empty(sys::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, None)?;
+            at_raw_tracepoint("block_bio_queue", empty)?
+        }
+    };
     let with = per_call(&mut read)?;
-    drop((at_event, at_function));
+    drop(attached);
     tell(guest, "floor blk recorded", with - without)
 }
 
