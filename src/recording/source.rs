@@ -88,7 +88,7 @@ impl Replayed {
     fn second(&mut self, mut second: Snapshot) {
         let Some(start) = self.start else {
             // The counters of whole seconds: the span begins with the last one before it.
-            if second.at_ns <= self.span.from_ns.saturating_add(ROUNDING_NS) {
+            if second.at_ns <= self.span.from_ns {
                 self.before = Some(second);
                 return;
             }
@@ -109,7 +109,7 @@ impl Replayed {
             u128::from(length) >= interval.as_nanos()
         });
         // The span ends with the second that its end is in.
-        let is_last = second.at_ns.saturating_add(ROUNDING_NS) >= self.span.to_ns;
+        let is_last = second.at_ns >= self.span.to_ns;
         if is_due || is_last {
             self.is_over |= is_last || self.left <= 1;
             self.start = Some(second.at_ns);

@@ -962,8 +962,8 @@ fn seconds_become_intervals() {
     assert_eq!(moments(Span::ALL, Some(3), None), [(0, 0), (3, 3), (6, 6), (7, 7)]);
     assert_eq!(moments(Span::ALL, Some(3), Some(2)), [(0, 0), (3, 3), (6, 6)]);
     let span = |from, to| Span {
-        from_ns: START + from,
-        to_ns: START + to,
+        from_ns: START + from + 2_000_000,
+        to_ns: START + to + 2_000_000,
     };
     assert_eq!(moments(span(2 * SECOND, 4 * SECOND), None, None), [(2, 2), (4, 4)]);
     // Whole seconds around a moment inside one.
@@ -981,6 +981,31 @@ fn seconds_become_intervals() {
         .into_iter()
         .min();
     assert_eq!(last.ops[0].extremes.map(|(min, _)| min), lowest);
+}
+
+/// A run ends whenever it does, perhaps a moment after its last whole second.
+#[test]
+fn a_short_last_second_is_a_part_of_its_own() {
+    use crate::source::{Item, Source, Until};
+
+    let scratch = Scratch::new();
+    let folder = scratch.recording();
+    let mut writer = writer(&folder, Names::Full);
+    let ends = [0, SECOND, 2 * SECOND, 2 * SECOND + SECOND / 20];
+    for (at_ns, calls) in ends.into_iter().zip(0..) {
+        writer.second(&snapshot(at_ns, calls)).unwrap();
+    }
+    writer.end("the run ended", START + ends[3]).unwrap();
+    let recording = Recording::open(&folder).unwrap();
+    for (from, to) in [(0, 2), (2, 3), (1, 3), (0, 3)] {
+        let (from_ns, to_ns) = (START + ends[from], START + ends[to]);
+        let mut source = Replayed::new(&recording, Span { from_ns, to_ns }, None);
+        let mut moments = Vec::new();
+        while let Ok(Item::Snapshot(snapshot)) = source.next(Until::End) {
+            moments.push(snapshot.at_ns);
+        }
+        assert_eq!(moments, [from_ns, to_ns]);
+    }
 }
 
 /// What version 1 wrote; it stays as long as its format is read.

@@ -39,12 +39,8 @@ pub fn report(from: &Path, part: &Part, options: &Options) -> Result<u8, Cause> 
     let selection = selected::selection(meta, target)?;
     let layers = selected::layers(meta, options)?;
     let (start, end) = whole_span(&recording, from)?;
-    let is_part = part.from.is_some() || part.to.is_some();
-    let seconds = is_part.then(|| recording.seconds().map(|second| second.at_ns));
-    let seconds: Vec<u64> = seconds.into_iter().flatten().collect();
     let span = span(part, meta.clocks, start, end)?;
-    let inner = inside(part, span, (start, end), &seconds);
-    let (is_inside, span) = (inner.is_some(), inner.unwrap_or(span));
+    let (is_inside, span) = in_seconds(part, span, (start, end), &recording);
     let has_seconds = recording.seconds().next().is_some();
     let groups = options.measure.scope.groups();
     let by = groups.map(|groups| groups.by);
@@ -288,10 +284,19 @@ fn notes(needed: &Needed, meta: &Meta) -> Vec<String> {
     notes
 }
 
-/// The span of a part that begins or ends inside a second of the recording; `None`: the part is one of whole seconds, which
-/// begin and end when their counters were read (`seconds`). An end that is meant to be that of a second is exactly that one, so
-/// that no call is in two parts that follow each other. `start`, `end`: of the recording.
-fn inside(part: &Part, span: Span, (start, end): (u64, u64), seconds: &[u64]) -> Option<Span> {
+/// The span of a part, and whether it begins or ends inside a second of the recording. See [`inside`].
+pub fn in_seconds(part: &Part, span: Span, whole: (u64, u64), recording: &Recording) -> (bool, Span) {
+    if part.from.is_none() && part.to.is_none() {
+        return (false, span);
+    }
+    let seconds: Vec<u64> = recording.seconds().map(|second| second.at_ns).collect();
+    inside(part, span, whole, &seconds)
+}
+
+/// Whether a part begins or ends inside a second of the recording, and its span: seconds begin and end when their counters were
+/// read (`seconds`). An end that is meant to be that of a second is exactly that one, so that no call is in two parts that
+/// follow each other. `start`, `end`: of the recording.
+fn inside(part: &Part, span: Span, (start, end): (u64, u64), seconds: &[u64]) -> (bool, Span) {
     let second = |moment: Option<Moment>, at_ns: u64| {
         // A second that is to last until +10s is read a moment later.
         let rounding = match moment {
@@ -304,14 +309,13 @@ fn inside(part: &Part, span: Span, (start, end): (u64, u64), seconds: &[u64]) ->
         let nearest = seconds.iter().min_by_key(|read| read.abs_diff(at_ns));
         nearest.copied().filter(|read| read.abs_diff(at_ns) <= rounding)
     };
-    match (second(part.from, span.from_ns), second(part.to, span.to_ns)) {
-        (Some(_), Some(_)) => None,
-        (from, to) => {
-            let (from_ns, to_ns) = (from.unwrap_or(span.from_ns), to.unwrap_or(span.to_ns));
-            // A part may be shorter than the time that reading took.
-            Some(if from_ns < to_ns { Span { from_ns, to_ns } } else { span })
-        }
+    let (from, to) = (second(part.from, span.from_ns), second(part.to, span.to_ns));
+    let (from_ns, to_ns) = (from.unwrap_or(span.from_ns), to.unwrap_or(span.to_ns));
+    // A part may be shorter than the time that reading took.
+    if from_ns >= to_ns {
+        return (true, span);
     }
+    (from.is_none() || to.is_none(), Span { from_ns, to_ns })
 }
 
 /// How far the end of a second may be from the moment that is meant, in nanoseconds: of whole seconds after the start, and

@@ -16,7 +16,7 @@ use crate::model::report::nanoseconds;
 use crate::model::snapshot::Snapshot;
 use crate::number::thousands;
 use crate::recording::{Recording, Replayed};
-use crate::run::report::{check_recorded, say_damage, span, whole_span};
+use crate::run::report::{check_recorded, in_seconds, say_damage, span, whole_span};
 use crate::run::selected;
 use crate::say;
 use crate::source::{Item, Source, Until};
@@ -43,6 +43,7 @@ pub fn show(from: &Path, part: &Part, live: &LiveOptions, options: &Options) -> 
     check_selection(meta, &options.measure)?;
     let (start, end) = whole_span(&recording, from)?;
     let span = span(part, meta.clocks, start, end)?;
+    let (_, span) = in_seconds(part, span, (start, end), &recording);
     let slower = options.measure.scope.slower().unwrap_or(SLOWER);
     let slower_ns = meta.has_records.then(|| nanoseconds(slower));
     let name = from
