@@ -110,6 +110,22 @@ fn requests_that_write_the_recording_have_no_records() {
     assert!(are_written(&others), "{said}");
     let lost = String::from_utf8(succeed(&folder, &["report", "x.iosb", "--lost"])).unwrap();
     assert!(lost.contains("wrote the recording itself"), "{lost}");
+    groups_add_up(&folder);
+}
+
+/// A group has what has no record: the totals are those of the counters.
+fn groups_add_up(folder: &Path) {
+    let requests = |more: &[&str]| -> u64 {
+        let text = succeed(folder, &[&["report", "x.iosb", "--json"], more].concat());
+        let report: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        let layers = report["layers"].as_array().unwrap().iter();
+        let blk = layers.filter(|layer| layer["layer"] == "blk");
+        let ops = blk.flat_map(|layer| layer["ops"].as_array().unwrap());
+        ops.filter_map(|op| op["count"].as_u64()).sum()
+    };
+    let all = requests(&[]);
+    assert!(all > 0);
+    assert_eq!(requests(&["--by", "disk"]), all);
 }
 
 /// The length of a report of `--json`.

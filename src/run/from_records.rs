@@ -138,6 +138,10 @@ impl FromRecords {
             info,
             bases,
         };
+        // What wrote the recording has no record, nor has what could not be written.
+        source.is_incomplete = recording
+            .end()
+            .is_none_or(|end| end.own_writes.requests > 0 || !end.not_written.is_empty());
         let first = source.base()?;
         source.first = is_exact.then(|| (first.ops.clone(), first.stack.clone()));
         let first = source.complete(first);
