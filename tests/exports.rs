@@ -567,6 +567,37 @@ fn a_report_without_counters_is_made_of_records_or_says_what_is_damaged() {
     }
 }
 
+/// Changes a JSON file of a recording.
+fn change(file: &Path, change: fn(&mut Value)) {
+    let mut value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    change(&mut value);
+    fs::write(file, value.to_string()).unwrap();
+}
+
+/// As the disk was full.
+#[test]
+fn reports_say_what_could_not_be_written() {
+    let (_folder, recording) = with_recording("not-written");
+    let path = recording.to_str().unwrap();
+    change(&recording.join("end.json"), |end| {
+        end["not_written"] = json!({"calls": 3})
+    });
+    let missing = "at the end: 3 calls could not be written";
+    for views in [&["-S"][..], &["--limit", "read=1s"], &["--events", "--last", "1"]] {
+        let (status, _, err) = tool(&[&["report", path], views].concat());
+        assert!(
+            status == Some(0) && err.lines().any(|line| line == missing),
+            "{views:?}: {err}"
+        );
+    }
+    let (status, out, err) = tool(&["report", path, "--by", "process", "-o", "-"]);
+    assert!(
+        status == Some(0) && out.contains(&format!("INCOMPLETE: {missing}")),
+        "{out}{err}"
+    );
+    assert_eq!(tool(&["report", path, "--lost"]).1.matches(missing).count(), 1);
+}
+
 #[test]
 fn compare_says_what_is_wrong_with_each_recording() {
     let (_folder, recording) = with_recording("compare-damage");

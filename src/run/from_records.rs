@@ -21,7 +21,7 @@ use crate::model::snapshot::{OpCounters, Snapshot, StackCounters};
 use crate::number::thousands;
 use crate::recording::{Ahead, Recording, Replayed, Span, Unneeded};
 use crate::source::{Item, Source, SourceError, Until};
-use crate::view::text::records::missing;
+use crate::view::text::records::{missing, not_written as not_written_line};
 
 use super::progress::Paced;
 
@@ -302,6 +302,9 @@ impl FromRecords {
                 thousands(after)
             ));
         }
+        let not_written = self.recording.end().into_iter().flat_map(|end| &end.not_written);
+        let not_written = not_written.filter(|(kind, _)| self.kinds.contains(kind));
+        lines.extend(not_written.map(|(kind, records)| format!("INCOMPLETE: {}", not_written_line(*records, *kind))));
         let damage = self.recording.damage();
         // The counters are not made of these.
         let of_records = damage.iter().filter(|damage| !damage.file.ends_with("seconds.arrow"));

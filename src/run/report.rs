@@ -16,7 +16,7 @@ use crate::printable::printable;
 use crate::recording::{Recording, Replayed, Span};
 use crate::say;
 use crate::source::{Source, Until};
-use crate::view::text::records::{of_kind, without_record};
+use crate::view::text::records::{not_written, without_record};
 use crate::view::text::{Unit, counted};
 
 use super::answers::screen;
@@ -464,24 +464,19 @@ fn missing(recording: &Recording, options: &Options) -> Result<u8, Cause> {
     }
     // The first one is the start.
     let seconds = recording.seconds().skip(1).count();
-    if let Some(end) = recording.end() {
-        for (kind, rows) in &end.not_written {
-            lines.push(format!("at the end: {} could not be written", of_kind(*rows, *kind)));
-        }
-        if end.own_writes.requests > 0 {
-            lines.push(format!(
-                "{} of {} wrote the recording itself: {}",
-                counted(end.own_writes.requests, "request"),
-                decimal_bytes(end.own_writes.bytes),
-                if end.own_writes.requests == 1 {
-                    "it has no record, and is in the totals"
-                } else {
-                    "they have no record, and are in the totals"
-                }
-            ));
-        }
+    if let Some(end) = recording.end().filter(|end| end.own_writes.requests > 0) {
+        lines.push(format!(
+            "{} of {} wrote the recording itself: {}",
+            counted(end.own_writes.requests, "request"),
+            decimal_bytes(end.own_writes.bytes),
+            if end.own_writes.requests == 1 {
+                "it has no record, and is in the totals"
+            } else {
+                "they have no record, and are in the totals"
+            }
+        ));
     }
-    lines.extend(recording.remarks());
+    lines.extend(remarks(recording));
     if lines.is_empty() {
         lines.push(format!("nothing is missing from {}", counted(seconds as u64, "second")));
     }
@@ -499,7 +494,15 @@ fn fitted(line: &str, width: Option<usize>) -> String {
 
 /// Prints what is wrong with a recording.
 pub fn say_damage(recording: &Recording) {
-    recording.remarks().iter().for_each(|line| say!("{line}"));
+    remarks(recording).iter().for_each(|line| say!("{line}"));
+}
+
+/// What is wrong with a recording: what it had no space for, what is damaged, and where it was cut.
+fn remarks(recording: &Recording) -> Vec<String> {
+    let without_space = recording.end().into_iter().flat_map(|end| &end.not_written);
+    let mut lines: Vec<String> = without_space.map(|(kind, rows)| not_written(*rows, *kind)).collect();
+    lines.extend(recording.remarks());
+    lines
 }
 
 #[cfg(test)]
@@ -543,23 +546,29 @@ mod tests {
             let wanted = span(&part, Clocks::default(), start, end)
                 .map_err(|cause| cause.line)
                 .unwrap();
-            let inner = inside(&part, wanted, (start, end), &[start, first, second, end]);
-            inner.map(|span| (span.from_ns, span.to_ns))
+            let (is_inside, span) = inside(&part, wanted, (start, end), &[start, first, second, end]);
+            (is_inside, span.from_ns, span.to_ns)
         };
         let at = |ms: u64| start + ms * 1_000_000;
-        assert_eq!(inner(None, Some(1.0)), None);
-        assert_eq!(inner(Some(1.0), Some(1.3)), Some((first, at(1_300))));
-        assert_eq!(inner(Some(1.3), Some(2.0)), Some((at(1_300), second)));
-        assert_eq!(inner(Some(1.3), None), Some((at(1_300), end)));
-        assert_eq!(inner(None, Some(1.3)), Some((start, at(1_300))));
-        assert_eq!(inner(Some(1.0), Some(2.0)), None);
+        assert_eq!(inner(None, Some(1.0)), (false, start, first));
+        assert_eq!(inner(Some(1.0), Some(1.3)), (true, first, at(1_300)));
+        assert_eq!(inner(Some(1.3), Some(2.0)), (true, at(1_300), second));
+        assert_eq!(inner(Some(1.3), None), (true, at(1_300), end));
+        assert_eq!(inner(None, Some(1.3)), (true, start, at(1_300)));
+        assert_eq!(inner(Some(1.0), Some(2.0)), (false, first, second));
         // Too far from any.
-        assert_eq!(inner(Some(2.0), Some(3.0)), Some((second, at(3_000))));
+        assert_eq!(inner(Some(2.0), Some(3.0)), (true, second, at(3_000)));
         assert_eq!(
             inner(Some(2.0), Some(2.05)),
-            Some((at(2_000), at(2_050))),
+            (true, at(2_000), at(2_050)),
             "before it was read"
         );
+        // Both ends are close to the same one.
+        assert_eq!(
+            inner(Some(1.0015), Some(1.0025)),
+            (true, at(1_001) + 500_000, at(1_002) + 500_000)
+        );
+        assert_eq!(inner(Some(0.0), Some(0.001)), (true, start, at(1)));
     }
 
     #[test]

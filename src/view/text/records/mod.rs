@@ -83,6 +83,12 @@ pub fn without_record(records: u64, kind: Kind, is_in_totals: bool) -> String {
     format!("{} {} no record{rest}", of_kind(records, kind), of("has", "have"))
 }
 
+/// `at the end: 2,113 calls could not be written`.
+#[must_use]
+pub fn not_written(records: u64, kind: Kind) -> String {
+    format!("at the end: {} could not be written", of_kind(records, kind))
+}
+
 /// `2,113 calls`, `1 definition of a directory`. A file whose definition is lost is defined by the next call on it, so that
 /// definitions are not as many files.
 #[must_use]
