@@ -599,6 +599,22 @@ fn reports_say_what_could_not_be_written() {
 }
 
 #[test]
+fn a_process_may_be_in_what_is_missing() {
+    let (_folder, recording) = with_recording("missing-process");
+    change(&recording.join("meta.json"), |meta| {
+        meta["run"]["filter"]["pids"] = json!([]);
+    });
+    let report = ["report", recording.to_str().unwrap(), "-p", "4194304"];
+    let (status, out, err) = tool(&report);
+    assert_eq!((status, &*out), (Some(1), ""));
+    assert_eq!(err, "error: PID 4194304 is not in the recording\n");
+    change(&recording.join("end.json"), |end| end["lost"] = json!({"threads": 1}));
+    let (status, _, err) = tool(&report);
+    let note = "note: PID 4194304 is not in the recording, which is incomplete\n";
+    assert!(status == Some(0) && err.contains(note), "{err}");
+}
+
+#[test]
 fn compare_says_what_is_wrong_with_each_recording() {
     let (_folder, recording) = with_recording("compare-damage");
     let path = recording.to_str().unwrap();

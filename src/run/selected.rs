@@ -303,23 +303,28 @@ pub fn check_found(names: &Names, recording: &Recording) -> Result<(), Cause> {
                 || requests.any(|request| is_of(request.pid) || is_of(request.tid))
         })
     };
-    if !pids.is_empty() && !names.has_selected_process() && !has_records() {
-        let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-        return Err(match pids.as_slice() {
-            [one] => format!("PID {one} is not in the recording"),
-            many => format!("PIDs {} are not in the recording", many.join(", ")),
-        }
-        .into());
-    }
     let is_complete = |kind: Kind| {
         let has_all = |end: &End| !end.lost.contains_key(&kind) && !end.not_written.contains_key(&kind);
         recording.damage().is_empty() && recording.end().is_some_and(has_all)
     };
-    if let Some(comm) = comm.as_ref().filter(|_| !names.has_selected_comm())
-        && is_complete(Kind::Thread)
-    {
+    if !pids.is_empty() && !names.has_selected_process() && !has_records() {
+        let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+        let line = match pids.as_slice() {
+            [one] => format!("PID {one} is not in the recording"),
+            many => format!("PIDs {} are not in the recording", many.join(", ")),
+        };
+        if [Kind::Thread, Kind::Call, Kind::Request].into_iter().all(is_complete) {
+            return Err(line.into());
+        }
+        say!("note: {line}, which is incomplete");
+    }
+    if let Some(comm) = comm.as_ref().filter(|_| !names.has_selected_comm()) {
         let hidden = hidden(recording.meta(), &[How::None]);
-        return Err(format!("no thread named '{comm}' is in the recording{hidden}").into());
+        let line = format!("no thread named '{comm}' is in the recording{hidden}");
+        if is_complete(Kind::Thread) {
+            return Err(line.into());
+        }
+        say!("note: {line}");
     }
     if let Some(folder) = names.selected_directory() {
         say!("note: '{folder}' is a directory: --dir selects the files in it, --file only the directory itself");
