@@ -40,7 +40,8 @@ fn of_layer(info: &LayerInfo, span: &Span<'_>) -> LayerReport {
     report.not_measured.extend(info.not_measured.iter().cloned());
     let lost = ops_of_layer(&mut report, span);
     report.losses = losses(layer, &lost, span);
-    report.skips_unknown = skips_unknown(layer, span);
+    report.losses_unknown = span.run.is_without_counters;
+    report.skips_unknown = !report.losses_unknown && skips_unknown(layer, span);
     let under_way = span.after.under_way.as_ref();
     report.in_flight = under_way.map(|known| known.by_layer.get(&layer).copied().unwrap_or(0));
     if let Some(error) = span.after.unread.as_ref().filter(|_| layer == Layer::Vfs) {

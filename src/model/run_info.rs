@@ -38,6 +38,9 @@ pub struct RunInfo {
     pub has_runs: bool,
     /// Why it does not, although it was requested.
     pub no_runs: Option<String>,
+    /// Losses and the own cost are not known: the counters of a recording cannot be read.
+    #[serde(skip)]
+    pub is_without_counters: bool,
     /// The limit on the cost of measuring; `None`: no limit.
     pub budget: Option<CpuShare>,
     /// The selected layers, in the order of the stack.

@@ -74,6 +74,7 @@ pub fn report(from: &Path, part: &Part, options: &Options) -> Result<u8, Cause> 
         ..shown
     };
     let mut info = shown.run(&meta.run);
+    info.is_without_counters = !has_seconds;
     if needed.is_without_seconds() && uses_records && info.has_runs {
         info.has_runs = false;
         info.no_runs = Some("it is known of whole seconds".to_owned());

@@ -189,6 +189,9 @@ pub struct LayerReport {
     pub losses: Vec<Loss>,
     /// This kernel does not count the entries that it skips, so [`LossReason::EntryMissed`] is not known.
     pub skips_unknown: bool,
+    /// Nothing is known of losses: the counters of a recording cannot be read.
+    #[serde(default)]
+    pub losses_unknown: bool,
     /// Calls under way at the end of the span. `None`: not known.
     pub in_flight: Option<u64>,
     /// What readers must know about how this layer was measured, for example that a forced hook loses calls here. One

@@ -86,6 +86,7 @@ impl LayerReport {
         self.excluded.add(later.excluded);
         add_losses(&mut self.losses, &later.losses);
         self.skips_unknown |= later.skips_unknown;
+        self.losses_unknown |= later.losses_unknown;
         self.in_flight = later.in_flight;
         add_new(&mut self.warnings, &later.warnings);
         either(&mut self.diskstats, later.diskstats.as_ref(), Diskstats::add);

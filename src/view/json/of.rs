@@ -145,7 +145,7 @@ impl From<&LayerReport> for Layer {
         let known = |n: Option<u64>| n.filter(|_| measured);
         let lost = |reason: LossReason| {
             let losses = layer.losses.iter().filter(|loss| loss.reason == reason);
-            let unknown = reason == LossReason::EntryMissed && layer.skips_unknown;
+            let unknown = layer.losses_unknown || (reason == LossReason::EntryMissed && layer.skips_unknown);
             known((!unknown).then(|| losses.fold(0_u64, |sum, loss| sum.saturating_add(loss.count))))
         };
         let is_up_to = |reason| layer.losses.iter().any(|loss| loss.up_to && loss.reason == reason);

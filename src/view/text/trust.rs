@@ -73,7 +73,9 @@ fn describe(probe: &Probe) -> String {
 fn verdict(report: &Report) -> Marked {
     let measured = || report.layers.iter().filter(|layer| !layer.ops.is_empty());
     let known = |n: Option<u64>| n.map_or_else(|| String::from("unknown"), thousands);
+    let is_known = !measured().any(|layer| layer.losses_unknown);
     let lost = measured().map(LayerReport::lost).reduce(u64::saturating_add);
+    let lost = lost.filter(|_| is_known);
     let up_to = measured().any(|layer| layer.losses.iter().any(|loss| loss.up_to && loss.count > 0));
     let up_to = if up_to { "up to " } else { "" };
     let unknown = measured().any(|layer| layer.skips_unknown);
@@ -93,7 +95,10 @@ fn verdict(report: &Report) -> Marked {
     let probes = report
         .probes_cost()
         .map_or_else(String::new, |runs| format!(", probes {}", share(runs.ns, length)));
-    let cost = format!("own process {} of a CPU{probes}", share(process, length));
+    let cost = match is_known {
+        true => format!("own process {} of a CPU{probes}", share(process, length)),
+        false => "own cost unknown".to_owned(),
+    };
     let detached = report.cost.budget.iter().flat_map(|budget| &budget.detached);
     let without = detached.map(|detached| format!("{} at {}", detached.layer.name(), span(detached.after)));
     let without: Vec<String> = without.collect();
