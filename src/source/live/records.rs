@@ -62,8 +62,10 @@ pub struct RecordReader {
     sees_processes: bool,
     /// The executable and the command line of each process.
     described: BTreeMap<u32, [String; 2]>,
-    /// Threads that are defined, or were looked for in `/proc` in vain.
+    /// Threads that records define.
     defined: BTreeSet<u32>,
+    /// The names of other threads when they were last looked up in `/proc`.
+    found: BTreeMap<u32, String>,
 }
 
 impl RecordReader {
@@ -79,6 +81,7 @@ impl RecordReader {
             sees_processes: process::global_number(own).is_ok_and(|global| global == own),
             described: BTreeMap::new(),
             defined: BTreeSet::new(),
+            found: BTreeMap::new(),
         }
     }
 
@@ -199,10 +202,14 @@ impl RecordReader {
     }
 
     /// Defines threads that requests name and no record does, as they made no call that is recorded. It misses those that have
-    /// ended since.
+    /// ended since. Nothing says when such a thread executes another program, or ends and its number is used again, so its name
+    /// is looked up each time.
     fn define_submitters(&mut self, records: &mut Records) {
         if self.defined.len() >= MOST_THREADS {
             self.defined.clear();
+        }
+        if self.found.len() >= MOST_THREADS {
+            self.found.clear();
         }
         for thread in &records.threads {
             match thread.has_ended {
@@ -210,10 +217,18 @@ impl RecordReader {
                 false => self.defined.insert(thread.tid),
             };
         }
+        let mut looked_up = BTreeSet::new();
         for request in records.requests.iter().filter(|request| request.pid != 0) {
             for tid in [request.pid, request.tid] {
-                if self.defined.insert(tid) {
-                    records.threads.extend(thread_now(request.pid, tid, request.begin_ns()));
+                if self.defined.contains(&tid) || !looked_up.insert(tid) {
+                    continue;
+                }
+                let name = name_now(request.pid, tid);
+                if let Some(name) = name.filter(|name| self.found.get(&tid) != Some(name)) {
+                    records
+                        .threads
+                        .extend(thread_now(request.pid, tid, name.clone(), request.begin_ns()));
+                    self.found.insert(tid, name);
                 }
             }
         }
@@ -244,16 +259,24 @@ impl RecordReader {
     }
 }
 
-/// A thread as it is now, defined for records from this moment on; `None`: it has ended.
-fn thread_now(pid: u32, tid: u32, at_ns: u64) -> Option<Thread> {
-    let folder = format!("/proc/{pid}/task/{tid}");
-    let name = fs::read(format!("{folder}/comm")).ok()?;
+fn task_folder(pid: u32, tid: u32) -> String {
+    format!("/proc/{pid}/task/{tid}")
+}
+
+/// The name of a thread; `None`: it has ended.
+fn name_now(pid: u32, tid: u32) -> Option<String> {
+    let name = fs::read(format!("{}/comm", task_folder(pid, tid))).ok()?;
+    Some(text(name.strip_suffix(b"\n").unwrap_or(&name)))
+}
+
+/// A thread with this name as it is now, defined for records from this moment on; `None`: it has ended.
+fn thread_now(pid: u32, tid: u32, comm: String, at_ns: u64) -> Option<Thread> {
     Some(Thread {
         tid,
         pid,
         at_ns,
-        comm: text(name.strip_suffix(b"\n").unwrap_or(&name)),
-        uid: fs::metadata(folder).ok()?.uid(),
+        comm,
+        uid: fs::metadata(task_folder(pid, tid)).ok()?.uid(),
         cgroup: cgroup::number_of(pid).unwrap_or(0),
         ..Thread::default()
     })
@@ -1036,6 +1059,32 @@ mod tests {
         assert_eq!((thread.tid, thread.pid, thread.at_ns, thread.uid), (own, own, 7, uid));
         assert_eq!(thread.comm, name.trim_end());
         assert_eq!(define(&[own, gone]), []);
+    }
+
+    #[test]
+    fn a_submitter_without_calls_has_the_name_of_its_program() {
+        let mut reader = RecordReader::new(&RunInfo::default());
+        let own = std::process::id();
+        // SAFETY: takes nothing.
+        let tid = unsafe { libc::gettid() }.cast_unsigned();
+        let mut names = Vec::new();
+        // As if it executed another program, or its number were that of another thread.
+        for (name, ended_ns) in [("first", 7), ("first", 8), ("second", 9)] {
+            fs::write(format!("/proc/self/task/{tid}/comm"), name).unwrap();
+            let mut records = Records {
+                requests: vec![Request {
+                    pid: own,
+                    tid,
+                    ended_ns,
+                    ..Request::default()
+                }],
+                ..Records::default()
+            };
+            reader.define_submitters(&mut records);
+            let of_thread = records.threads.into_iter().filter(|thread| thread.tid == tid);
+            names.extend(of_thread.map(|thread| (thread.comm, thread.at_ns)));
+        }
+        assert_eq!(names, [("first".to_owned(), 7), ("second".to_owned(), 9)]);
     }
 
     #[test]
