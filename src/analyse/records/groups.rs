@@ -118,9 +118,7 @@ impl GroupKey {
             Self::Thread { tid, pid } => Who::Thread {
                 tid: (*tid).into(),
                 pid: (*pid).into(),
-                comm: names
-                    .thread_at(*tid, u64::MAX)
-                    .map_or_else(|| "…".to_owned(), |thread| thread.comm.to_string()),
+                comm: names.last_comm(*tid).unwrap_or("…").to_owned(),
             },
             Self::Comm(comm) => Who::Comm { comm: comm.to_string() },
             Self::File(key) => Who::File {

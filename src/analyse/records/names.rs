@@ -16,6 +16,10 @@ const SECTOR: u64 = 512;
 /// The longest chain of parents that is followed: a damaged recording may have a circle.
 const MOST_PARENTS: usize = 64;
 
+/// How long a thread may be at work after its end was recorded, in nanoseconds: it closes its files, and submits what is to be
+/// written of them. Its number is not used again that soon, since numbers are given in turn.
+const ENDING: u64 = 1_000_000_000;
+
 /// The kernel's number of the root of control groups, on every machine.
 const ROOT_CGROUP: u64 = 1;
 
@@ -87,6 +91,8 @@ pub struct ThreadName {
     pub comm: Rc<str>,
     pub uid: u32,
     pub cgroup: u64,
+    /// It has ended by then, and another thread may have its number.
+    until_ns: u64,
 }
 
 impl Names {
@@ -316,6 +322,10 @@ impl Names {
             comm: Rc::clone(&comm),
             uid: thread.uid,
             cgroup: thread.cgroup,
+            until_ns: match thread.has_ended {
+                true => thread.at_ns.saturating_add(ENDING),
+                false => u64::MAX,
+            },
         };
         let names = self.threads.entry(thread.tid).or_default();
         names.learn(thread.at_ns, name, ThreadName::eq);
@@ -330,10 +340,19 @@ impl Names {
         }
     }
 
-    /// The thread at that moment, or else by its first definition.
+    /// The thread at that moment, or else by its first definition; `None`: it is not known, or has ended, and that of a later
+    /// thread with its number was lost.
     #[must_use]
     pub fn thread_at(&self, tid: u32, at_ns: u64) -> Option<&ThreadName> {
-        self.threads.get(&tid)?.at(at_ns)
+        let thread = self.threads.get(&tid)?.at(at_ns)?;
+        (at_ns <= thread.until_ns).then_some(thread)
+    }
+
+    /// The last name of a thread.
+    #[must_use]
+    pub fn last_comm(&self, tid: u32) -> Option<&str> {
+        let last = self.threads.get(&tid)?.values().last()?;
+        Some(&last.comm)
     }
 
     /// The process that submitted a request; 0: unknown.
@@ -698,6 +717,32 @@ mod tests {
         });
         let selected = [7, 8, 9, 5, 6, 4].map(|pid| names.selects(pid, pid, None, 0));
         assert_eq!(selected, [true, true, true, false, false, false]);
+    }
+
+    #[test]
+    fn a_number_that_is_used_again_has_no_name_if_its_definition_was_lost() {
+        let at = |at_ns, comm: &str, has_ended| Thread {
+            at_ns,
+            has_ended,
+            ..super::super::synthetic::process(7, comm)
+        };
+        let mut names = Names::default();
+        let mut learn = |thread: Thread| {
+            names.learn(&Records {
+                threads: vec![thread],
+                ..Records::default()
+            });
+            let at = [100, 200, 200 + ENDING, 201 + ENDING, 300 + ENDING];
+            at.map(|at_ns| names.thread_at(7, at_ns).map(|thread| thread.comm.to_string()))
+        };
+        let name = |name: &str| Some(name.to_owned());
+        learn(at(100, "old", false));
+        let known = learn(at(200, "old", true));
+        assert_eq!(known, [name("old"), name("old"), name("old"), None, None]);
+        // It may be used again at once.
+        let known = learn(at(201, "new", false));
+        assert_eq!(known, [name("old"), name("old"), name("new"), name("new"), name("new")]);
+        assert_eq!(names.last_comm(7), Some("new"));
     }
 
     #[test]
