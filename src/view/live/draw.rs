@@ -91,19 +91,23 @@ fn missing(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> u16 {
     y + 1
 }
 
+/// The lines of the overview's parts: latencies, groups, slow calls and disks. A part that is too low for its contents is
+/// left out, and the groups have its lines.
+fn heights(all: u16) -> [u16; 4] {
+    let disks = if all >= 20 { (all / 8).clamp(3, 8) } else { 0 };
+    let slow = if all >= 4 { (all / 5).clamp(2, 12) } else { 0 };
+    let groups = (all / 4).clamp(2, 14);
+    let latency = all.saturating_sub(groups + slow + disks);
+    let latency = if latency < latency::LOWEST { 0 } else { latency };
+    [latency, all - latency - slow - disks, slow, disks]
+}
+
 /// The overview gives each list its part; any other pane has all of the room.
 fn panes(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let part = |y: u16, height: u16| Rect { y, height, ..area };
     match model.pane {
         Pane::Overview => {
-            let groups = (area.height / 4).clamp(2, 14);
-            let slow = (area.height / 5).clamp(2, 12);
-            let disks = if area.height >= 20 {
-                (area.height / 8).clamp(3, 8)
-            } else {
-                0
-            };
-            let latency = area.height.saturating_sub(groups + slow + disks);
+            let [latency, groups, slow, disks] = heights(area.height);
             let mut y = area.y;
             let mut next = |height: u16| {
                 y += height;
@@ -111,7 +115,9 @@ fn panes(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             };
             latency::draw(model, canvas, next(latency));
             lists::groups(model, canvas, next(groups));
-            lists::slow_calls(model, canvas, next(slow));
+            if slow > 0 {
+                lists::slow_calls(model, canvas, next(slow));
+            }
             if disks > 0 {
                 lists::disks(model, canvas, next(disks));
             }
@@ -204,6 +210,8 @@ fn lost(report: &Report) -> Option<u64> {
 /// The filter that is being typed, a message, or the keys.
 fn footer(model: &Model, canvas: &mut Canvas<'_>) {
     let y = canvas.height() - 1;
+    // Where there is no room for a list, its heading may be here.
+    canvas.text(0, y, &" ".repeat(canvas.width().into()), Tone::Usual);
     if model.is_typing {
         canvas.text(
             1,

@@ -15,11 +15,14 @@ const LABELS: u16 = 7;
 const ROWS: u16 = 38;
 const BOTH: u16 = 78;
 
+/// Lines that it needs: a heading, one of latencies, and the axis.
+pub const LOWEST: u16 = 3;
+
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let (Some(shown), Some(family)) = (&model.shown, model.selected_family()) else {
         return;
     };
-    if area.height < 3 {
+    if area.height < LOWEST {
         return;
     }
     let has_rows = area.width >= BOTH;

@@ -243,6 +243,35 @@ fn the_last_line_has_keys_a_filter_or_a_message() {
     }
 }
 
+/// With all that may be above them, lists have few lines in the smallest terminal.
+#[test]
+fn lists_leave_the_last_line_to_the_keys() {
+    for (name, keys) in &VIEWS[..VIEWS.len() - 1] {
+        let mut model = pressed(keys);
+        model.facts.missing = Some("not measured: vfs, ext4".to_owned());
+        let beside = &mut model.shown.as_mut().unwrap().beside;
+        beside.trouble = Some("blk: LOST 3 of 9 requests".to_owned());
+        beside.moment.as_mut().unwrap().lost = 886;
+        let line = screen(&model, BEST, SMALLEST).pop().unwrap();
+        assert_eq!(
+            line.trim_end(),
+            " q quit  ? help  space pause  <- -> step  Tab view  Enter in",
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn the_parts_of_the_overview_fill_it() {
+    for all in 0..200 {
+        let parts = heights(all);
+        assert_eq!(parts.iter().sum::<u16>(), all);
+        assert!(parts[1] >= all.min(2), "{parts:?}");
+    }
+    assert_eq!(heights(3), [0, 3, 0, 0]);
+    assert_eq!(heights(6), [0, 4, 2, 0]);
+}
+
 /// A single character in place of what is left out could be part of the name.
 #[test]
 fn names_are_shortened_with_three_points_without_utf8() {
