@@ -80,7 +80,7 @@ fn the_running_kernel_is_shown_and_paused() {
     session.press("\x1b[D");
     session.wait_for("PAUSED -");
     session.press("w");
-    session.wait_for(" seconds without single calls were written to io-");
+    session.wait_for(".iosb: ");
     let written = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
     let written: Vec<_> = written
         .filter(|path| path.extension().is_some_and(|end| end == "iosb"))

@@ -8,7 +8,7 @@ pub mod estimate;
 mod family;
 mod group;
 mod interval;
-mod label;
+pub mod label;
 pub(crate) mod name;
 mod neighbour;
 pub mod notes;

@@ -113,9 +113,9 @@ fn write(meta: &Meta, kept: &Kept) -> Result<String, Cause> {
     let path = under_free_name(&path, |path| kept.write(path, |_| ()))?;
     let seconds = Duration::from_nanos(kept.end.to_ns.saturating_sub(kept.end.from_ns)).as_secs_f64();
     Ok(format!(
-        "{} seconds without single calls were written to {} (with them: --live -o FILE)",
-        thousands(seconds.round() as u64),
-        printable(&path.display().to_string())
+        "written to {}: {} seconds, without single calls (with them: --live -o FILE)",
+        printable(&path.display().to_string()),
+        thousands(seconds.round() as u64)
     ))
 }
 

@@ -33,10 +33,7 @@ pub fn write(model: &Model) -> Result<String, Cause> {
         Shows::Recording(_) if model.facts.has_records => ", without slow calls",
         _ => "",
     };
-    Ok(format!(
-        "{seconds} seconds were written to {}{left_out}",
-        path.display()
-    ))
+    Ok(format!("written to {}: {seconds} seconds{left_out}", path.display()))
 }
 
 fn render(model: &Model, first: usize, last: usize, page: &mut Vec<u8>) -> io::Result<()> {

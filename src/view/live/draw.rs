@@ -10,7 +10,7 @@ use jiff::tz::Offset;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 
-use self::canvas::{Canvas, Tone};
+use self::canvas::{Canvas, Tone, first_that_fits};
 use super::model::{Model, Pane, Shows};
 use crate::model::report::Report;
 use crate::number::thousands;
@@ -29,11 +29,9 @@ pub const SMALLEST: (u16, u16) = (60, 14);
 pub fn draw(model: &Model, look: Look, area: Rect, buffer: &mut Buffer) {
     let mut canvas = Canvas::new(buffer, area, look);
     if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
-        let line = format!(
-            "{} x {} is too small: {} x {} is needed; q quits",
-            area.width, area.height, SMALLEST.0, SMALLEST.1
-        );
-        canvas.text(0, 0, &line, Tone::Lost);
+        let needed = format!("{} x {} is needed; q quits", SMALLEST.0, SMALLEST.1);
+        let line = format!("{} x {} is too small: {needed}", area.width, area.height);
+        canvas.text(0, 0, first_that_fits([&line, &needed], area.width.into()), Tone::Lost);
         return;
     }
     if model.has_help {
@@ -155,7 +153,11 @@ fn header(model: &Model, canvas: &mut Canvas<'_>) {
         (Shows::Recording(name), "") => name.clone(),
         (Shows::Recording(name), subject) => format!("{name}  {subject}"),
     };
-    let mut left = format!(" IOStackBreakdown  {}  {whose}", model.facts.host);
+    let short = format!(" {}  {whose}", model.facts.host);
+    let mut left = format!(" IOStackBreakdown {short}");
+    if left.chars().count() >= usize::from(start) {
+        left = short;
+    }
     if let Some(sums) = model.shown.as_ref().and_then(|shown| sums(&shown.report)) {
         let longer = format!("{left}  {sums}");
         if longer.chars().count() + 2 <= usize::from(start) {

@@ -207,6 +207,11 @@ impl<'a> Canvas<'a> {
     }
 }
 
+/// The first of these texts that has room; empty: neither.
+pub fn first_that_fits(texts: [&str; 2], room: usize) -> &str {
+    texts.into_iter().find(|text| text.len() <= room).unwrap_or_default()
+}
+
 /// The letter of a row in stacked bars, so that no colour is needed.
 pub fn letter(row: Row, is_split: bool) -> char {
     match row {

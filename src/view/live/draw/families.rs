@@ -1,11 +1,12 @@
 //! The table of families: their rates, a stacked bar of where their time was spent, and p99 over time.
 
-use super::canvas::{Canvas, Tone, label, letter, per_second, tiny};
+use super::canvas::{Canvas, Tone, first_that_fits, label, letter, per_second, tiny};
 use crate::model::ids::{Family, Row};
 use crate::model::report::Report;
 use crate::model::report::stack::FamilyReport;
 use crate::number::{rounded, thousands};
 use crate::view::live::model::{Model, Pane};
+use crate::view::text::label::{FILE_SYSTEMS, short};
 
 /// Columns before the bar.
 const BEFORE: u16 = 41;
@@ -72,14 +73,6 @@ fn columns(width: u16) -> [(u16, u16); 2] {
     let room = width.saturating_sub(BEFORE + 1);
     let bar = room * 3 / 5;
     [(BEFORE, bar), (BEFORE + bar + 1, room - bar)]
-}
-
-/// The first of these headings that has room; empty: neither.
-fn first_that_fits(headings: [&str; 2], room: usize) -> &str {
-    headings
-        .into_iter()
-        .find(|heading| heading.len() <= room)
-        .unwrap_or_default()
 }
 
 fn of(report: &Report, family: Family) -> Option<&FamilyReport> {
@@ -163,26 +156,57 @@ fn legend(report: &Report, canvas: &mut Canvas<'_>, y: u16) {
             known.push((letter, row.row));
         }
     }
-    let mut x = 1;
-    for (letter, row) in known {
-        // All file systems have one letter.
-        let name = match (letter, row) {
-            ('f', _) => file_systems(family),
-            (_, Row::Others) if canvas.width() < 96 => "others".to_owned(),
-            _ => label(row, is_split).to_owned(),
+    let names = |form: Form| -> Vec<&'static str> {
+        let name = |(letter, row): &(char, Row)| match letter {
+            'f' => form(*letter, file_systems(family)),
+            _ => form(*letter, label(*row, is_split)),
         };
-        x = canvas.text(x, y, &letter.to_string(), Tone::Row(row));
-        x = canvas.text(x + 1, y, &name, Tone::Dim) + 1;
+        known.iter().map(name).collect()
+    };
+    // Each with its letter, and a blank after both.
+    let columns = |names: &[&str]| names.iter().map(|name| name.len() + 3).sum::<usize>();
+    let fits = |names: &Vec<&str>| columns(names) <= usize::from(canvas.width());
+    let forms: [Form; 2] = [|_, name| name, shorter];
+    let names = forms
+        .into_iter()
+        .map(names)
+        .find(fits)
+        .unwrap_or_else(|| names(shortest));
+    let mut x = 1;
+    for ((letter, row), name) in known.iter().zip(names) {
+        x = canvas.text(x, y, &letter.to_string(), Tone::Row(*row));
+        x = canvas.text(x + 1, y, name, Tone::Dim) + 1;
     }
 }
 
-fn file_systems(family: &FamilyReport) -> String {
+/// A form of a row's name: of its letter and its whole name.
+type Form = fn(char, &'static str) -> &'static str;
+
+/// Of two words, one.
+fn shorter(_: char, name: &'static str) -> &'static str {
+    match name {
+        "others' I/O" => "others",
+        "run queue" => "run",
+        name => name,
+    }
+}
+
+/// As in the headings of reports.
+fn shortest(letter: char, name: &'static str) -> &'static str {
+    match letter {
+        'f' => FILE_SYSTEMS,
+        _ => short(name),
+    }
+}
+
+/// All file systems have one letter.
+fn file_systems(family: &FamilyReport) -> &'static str {
     let measured = family
         .rows
         .iter()
         .filter(|row| row.ns.is_some() && letter(row.row, true) == 'f');
     match measured.map(|row| row.row.name()).collect::<Vec<_>>()[..] {
-        [one] => one.to_owned(),
-        _ => "file system".to_owned(),
+        [one] => one,
+        _ => "file system",
     }
 }

@@ -4,29 +4,27 @@ use super::canvas::{Canvas, Tone};
 use crate::view::live::model::{Model, Shows};
 
 /// A key, and what it does.
-const KEYS: [(&str, &str); 17] = [
-    ("q  Ctrl-C", "quit; the last screen stays"),
-    ("space  p", "pause, and follow what comes; measuring goes on"),
-    ("left right  h l", "a second back or forward (Shift: ten); pauses"),
-    ("Home  End", "the first second that is kept; the newest one"),
+const KEYS: [(&str, &str); 13] = [
+    ("q  Ctrl-C", "quit (Ctrl-Z: stop; Ctrl-L: draw again)"),
+    ("space  p", "pause, and follow; measuring goes on"),
+    ("left right  h l", "a second back or forward (Shift: ten)"),
+    ("Home  End", "the first second that is kept; the newest"),
     ("up down  k j", "select a family, or a line of a list"),
-    ("Tab  1..6", "overview, latency, groups, slow calls, disks, limits"),
-    ("Enter", "of a process: its open files; of a family: its latencies"),
+    ("Tab  1..6", "overview latency groups slow disks limits"),
+    ("Enter", "files of a process, latencies of a family"),
     ("Esc  Backspace", "back; removes the filter"),
     ("g", "group by file, process, disk, cgroup, unit"),
     ("/", "show only names that contain a text"),
     ("s  < >", "sort by time, calls, bytes, longest, name"),
     ("+ -", "seconds per column of the pictures"),
-    ("w", "write the seconds that are kept as a recording"),
-    ("H", "write the seconds that are kept as a page for browsers"),
-    ("Ctrl-L", "draw the screen again"),
-    ("Ctrl-Z", "stop, as in a shell"),
-    ("?", "this help; any key goes back"),
+    ("w  H", "write what is kept: a recording, a page"),
 ];
+/// The first column of what a key does.
+const TEXT: u16 = 18;
 
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     canvas.fill(0, Tone::Title);
-    canvas.text(0, 0, " IOStackBreakdown: keys", Tone::Title);
+    canvas.text(0, 0, " IOStackBreakdown: keys (any but q goes back)", Tone::Title);
     let recorded = ("space  p", "play at recorded speed, and pause");
     let is_recording = matches!(model.facts.shows, Shows::Recording(_));
     for (line, (key, what)) in (1..canvas.height()).zip(KEYS) {
@@ -36,14 +34,30 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             (key, what)
         };
         canvas.cell(1, line, 16, key, Tone::Heading);
-        canvas.text(18, line, what, Tone::Usual);
+        canvas.text(TEXT, line, what, Tone::Usual);
     }
     let below = [
-        "threads: inside a call, on average; bars have a letter for each row",
+        "threads: inside a call, on average",
+        "letters in bars: the rows that are named below the families",
         "p99 with <: too few calls for it, the longest one instead",
     ];
     let start = KEYS.len() as u16 + 2;
     for (line, text) in (start..canvas.height()).zip(below) {
         canvas.text(1, line, text, Tone::Dim);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::live::SMALLEST;
+
+    #[test]
+    fn all_keys_fit_the_smallest_terminal() {
+        assert!(KEYS.len() < usize::from(SMALLEST.1));
+        for (key, what) in KEYS {
+            assert!(key.len() <= 16, "{key}");
+            assert!(what.len() <= usize::from(SMALLEST.0 - TEXT), "{what}");
+        }
     }
 }

@@ -27,7 +27,7 @@ type Column = (&'static str, u16);
 /// Draws why there is no list under its title.
 fn instead(canvas: &mut Canvas<'_>, area: Rect, title: &str, why: &str) {
     canvas.heading(area.y, title);
-    canvas.text(1, area.y + 1, why, Tone::Dim);
+    canvas.sentence(area.y + 1, why, Tone::Dim);
 }
 
 /// Names, and columns of numbers at the right edge.
@@ -38,10 +38,15 @@ struct Table<'a> {
     names: u16,
 }
 
+/// The columns that those of numbers leave to names.
+fn room_of_names(area: Rect, columns: &[Column]) -> u16 {
+    let numbers: u16 = columns.iter().map(|(_, width)| width).sum();
+    area.width.saturating_sub(numbers + 2)
+}
+
 /// Draws the headings of a table.
 fn headings<'a>(canvas: &mut Canvas<'_>, area: Rect, name: &str, columns: &'a [Column], sorted: &str) -> Table<'a> {
-    let numbers: u16 = columns.iter().map(|(_, width)| width).sum();
-    let names = area.width.saturating_sub(numbers + 2);
+    let names = room_of_names(area, columns);
     canvas.heading(area.y, name);
     let mut x = area.x + 1 + names;
     for (heading, width) in columns {
@@ -120,6 +125,11 @@ pub fn groups(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         ]
     } else {
         &[("call/s", 9), ("threads", 8), ("p99", 7), ("mostly", 18)]
+    };
+    let title = if title.len() <= usize::from(room_of_names(area, columns)) {
+        title
+    } else {
+        format!("[{}]", model.dimension.name())
     };
     let table = headings(canvas, area, &title, columns, sorted);
     let room = usize::from(area.height.saturating_sub(1));
@@ -266,8 +276,13 @@ pub fn slow_calls(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
 }
 
 fn slow_call(call: &SlowCall, utc_offset: i32, canvas: &mut Canvas<'_>, (area, y): (Rect, u16), tone: Tone) {
-    let names = if area.width >= 120 { 24 } else { 16 };
-    let x = canvas.cell(area.x + 1, y, 12, &time_of_day(call.ended, utc_offset), tone) + 1;
+    // Without milliseconds there is room for the row, which is why the call is listed.
+    let (time, names) = match area.width {
+        120.. => (12, 24),
+        78.. => (12, 16),
+        _ => (8, 13),
+    };
+    let x = canvas.cell(area.x + 1, y, time, &time_of_day(call.ended, utc_offset), tone) + 1;
     canvas.right(x, y, 6, &tiny(call.total_ns), tone);
     let x = x + 7;
     let op = canvas.name(call.op.name(), 11);

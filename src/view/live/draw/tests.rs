@@ -229,18 +229,53 @@ fn the_last_line_has_keys_a_filter_or_a_message() {
     model.handle(Key::Enter);
     let line = screen(&model, BEST, (80, 24)).pop().unwrap();
     assert!(line.trim_end().ends_with("Enter in        filter: tar"), "{line:?}");
-    model.message = Some("6 seconds were written to a file".to_owned());
+    model.message = Some("written to a file: 6 seconds".to_owned());
     let line = screen(&model, BEST, (60, 14)).pop().unwrap();
-    assert_eq!(line.trim_end(), " 6 seconds were written to a file");
-    model.message = Some("6 seconds without single calls were written to io-db7-20261125-021451.iosb".to_owned());
+    assert_eq!(line.trim_end(), " written to a file: 6 seconds");
+    model.message = Some("written to io-db7-20261125-021451.iosb: 6 seconds, without single calls".to_owned());
     for (is_utf8, ellipsis) in [(true, "…"), (false, "...")] {
         let look = Look { is_utf8, ..BEST };
         let line = screen(&model, look, (60, 14)).pop().unwrap();
         assert_eq!(
             line.trim_end(),
-            format!(" 6 seconds without single calls were written to{ellipsis}")
+            format!(" written to io-db7-20261125-021451.iosb: 6 seconds,{ellipsis}")
         );
     }
+}
+
+#[test]
+fn the_smallest_terminal_shows_whole_words() {
+    let line = |keys: &str, start: &str| {
+        let lines = screen(&pressed(keys), BEST, SMALLEST);
+        let line = lines.iter().find(|line| line[1..].starts_with(start));
+        line.unwrap_or_else(|| panic!("{start}: {lines:?}"))
+            .trim_end()
+            .to_owned()
+    };
+    assert_eq!(
+        line("", "s sys"),
+        " s sys v vfs f fs q que D dev o oIO J jou L lck . oth r run"
+    );
+    assert!(line("", "[process]").starts_with(" [process] ─"));
+    assert!(
+        line("4", "14:00:38").ends_with(" *journal 75 %"),
+        "{}",
+        line("4", "14:00:38")
+    );
+    let mut model = pressed("6");
+    model.facts.limits.clear();
+    let lines = screen(&model, BEST, SMALLEST);
+    assert!(
+        lines.iter().any(|line| line.trim_end().ends_with(" marks…")),
+        "{lines:?}"
+    );
+    let facts = Facts {
+        subject: "PID 4711 (postgres)".to_owned(),
+        ..example::facts()
+    };
+    let first = screen(&example::with(facts, 5), BEST, SMALLEST).remove(0);
+    assert!(first.starts_with(" db7  PID 4711 (postgres) "), "{first}");
+    assert!(screen(&model, BEST, (40, 10))[0].starts_with("60 x 14 is needed; q quits  "));
 }
 
 /// With all that may be above them, lists have few lines in the smallest terminal.
