@@ -282,7 +282,7 @@ fn every_key_does_what_the_help_says() {
         ("-", "last 32 s"),
         ("3", "file [process] disk cgroup unit"),
         ("g", "file process [disk] cgroup unit"),
-        ("g", "counted by process; for cgroups start with --by cgroup"),
+        ("g", "counted by process; cgroups need --by cgroup"),
         ("gg", "[file] process disk cgroup unit"),
         ("g", "postgres 4711"),
         ("\r", "open files of postgres 4711"),

@@ -127,11 +127,7 @@ pub fn groups(report: &Report, beside: &Beside, of: Dimension) -> Result<Vec<Gro
     }
     let by = of.counted();
     let has = counted.map(|groups| format!("counted by {}; ", groups.by));
-    Err(format!(
-        "{}for {} start with --by {by}",
-        has.unwrap_or_default(),
-        plural(of)
-    ))
+    Err(format!("{}{} need --by {by}", has.unwrap_or_default(), plural(of)))
 }
 
 fn plural(of: Dimension) -> &'static str {
@@ -326,12 +322,12 @@ mod tests {
         assert_eq!(recorded.len(), beside.moment.as_ref().unwrap().groups[0].1.len());
         assert_eq!(
             groups(&report, &Beside::default(), Dimension::By(By::File)).unwrap_err(),
-            "counted by process; for files start with --by file"
+            "counted by process; files need --by file"
         );
         assert!(
             groups(&report, &beside, Dimension::Unit)
                 .unwrap_err()
-                .ends_with("for units start with --by cgroup")
+                .ends_with("; units need --by cgroup")
         );
     }
 
@@ -340,10 +336,7 @@ mod tests {
         let (mut report, mut beside) = (example::report(3), example::beside(3));
         report.stack = None;
         let of = Dimension::By(By::Process);
-        assert_eq!(
-            groups(&report, &beside, of).unwrap_err(),
-            "for processes start with --by process"
-        );
+        assert_eq!(groups(&report, &beside, of).unwrap_err(), "processes need --by process");
         let moment = beside.moment.as_mut().unwrap();
         moment.groups[0].0 = By::Process;
         let recorded = moment.groups[0].1.len();
