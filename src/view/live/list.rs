@@ -67,6 +67,17 @@ pub enum Sort {
 impl Sort {
     pub const ALL: [Self; 5] = [Self::Time, Self::Calls, Self::Bytes, Self::Tail, Self::Name];
 
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Time => "time",
+            Self::Calls => "calls",
+            Self::Bytes => "bytes",
+            Self::Tail => "longest",
+            Self::Name => "name",
+        }
+    }
+
     /// The one after it, or before it.
     #[must_use]
     pub fn moved(self, is_forward: bool) -> Self {

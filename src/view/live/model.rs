@@ -423,8 +423,8 @@ impl Model {
             Key::Enter => self.enter(),
             Key::Escape | Key::Backspace => self.leave(),
             Key::Char('g') => self.regroup(),
-            Key::Char('s' | '>') => self.sort = self.sort.moved(true),
-            Key::Char('<') => self.sort = self.sort.moved(false),
+            Key::Char('s' | '>') => self.resort(true),
+            Key::Char('<') => self.resort(false),
             Key::Char('+' | '=') => self.scale = (self.scale + 1).min(SCALES.len() - 1),
             Key::Char('-') => self.scale = self.scale.saturating_sub(1),
             Key::Char(other) => self.message = Some(format!("no such key: {other}; ? has all of them")),
@@ -561,6 +561,12 @@ impl Model {
     fn first_line(&mut self) {
         self.line = 0;
         self.anchor = None;
+    }
+
+    /// The order may be that of a column for which there is no room.
+    fn resort(&mut self, is_forward: bool) {
+        self.sort = self.sort.moved(is_forward);
+        self.message = Some(format!("sorted by {}", self.sort.name()));
     }
 
     fn regroup(&mut self) {

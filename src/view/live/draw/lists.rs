@@ -51,7 +51,7 @@ fn headings<'a>(canvas: &mut Canvas<'_>, area: Rect, name: &str, columns: &'a [C
     let mut x = area.x + 1 + names;
     for (heading, width) in columns {
         let tone = if *heading == sorted {
-            Tone::Guilty
+            Tone::Selected
         } else {
             Tone::Heading
         };

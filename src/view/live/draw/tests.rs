@@ -170,6 +170,25 @@ fn colours_add_nothing_to_read() {
 }
 
 #[test]
+fn the_column_by_which_a_list_is_sorted_is_marked_without_colours() {
+    let look = Look {
+        is_colored: false,
+        ..BEST
+    };
+    let marked = |keys: &str| -> String {
+        let buffer = drawn(&pressed(keys), look, (80, 24));
+        let reversed = |cell: &&ratatui_core::buffer::Cell| {
+            let modifier = cell.modifier;
+            modifier.contains(ratatui_core::style::Modifier::REVERSED)
+        };
+        let below = buffer.content().iter().skip(80);
+        below.filter(reversed).map(|cell| cell.symbol()).collect()
+    };
+    assert!(marked("").contains(" threads"), "{}", marked(""));
+    assert!(marked("s").contains("call/s") && !marked("s").contains("threads"));
+}
+
+#[test]
 fn the_state_is_in_the_first_line() {
     let mut model = example::model(5);
     let first = |model: &Model| screen(model, BEST, (100, 30)).remove(0);

@@ -221,6 +221,7 @@ fn a_selected_line_stays_with_what_is_in_it() {
     // By name, tar is the last but one.
     press(&mut model, "ssss");
     assert_eq!(model.sort, Sort::Name);
+    assert_eq!(model.message.as_deref(), Some("sorted by name"));
     assert_eq!(name(&model), "tar 812");
     press(&mut model, "k");
     assert_eq!(name(&model), "postgres 4711");
