@@ -318,6 +318,8 @@ fn every_key_does_what_the_help_says() {
         assert!(fs::read_to_string(page).unwrap().contains("</html>"));
     }
     session.end("q");
+    // The last screen has no messages; what was written is named below it.
+    session.wait_for("written to io-");
 }
 
 #[test]

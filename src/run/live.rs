@@ -153,7 +153,7 @@ impl LiveView {
         if let Some(kept) = &mut self.kept {
             kept.second(before, after, stacks)?;
             if let Some(written) = kept.written() {
-                say_written(&mut self.model, written);
+                say_written(&mut self.console, &mut self.model, written);
             }
         }
         let moment = self.records.as_mut().map(|recorded| {
@@ -248,18 +248,28 @@ fn is_last(
             console.redraw();
             false
         }
-        Some(Action::Html) => say_written(model, page::write(model)),
+        Some(Action::Html) => {
+            let written = page::write(model);
+            say_written(console, model, written);
+            false
+        }
         Some(Action::Record) => {
-            let written = kept.map(KeptSeconds::write);
-            written.is_some_and(|written| say_written(model, written))
+            model.message = kept.map(|kept| result(kept.write()));
+            false
         }
     }
 }
 
-/// Shows what was written, or why not. The view is not over.
-fn say_written(model: &mut Model, written: Result<String, Cause>) -> bool {
-    model.message = Some(written.unwrap_or_else(|cause| format!("error: {}", cause.line)));
-    false
+/// Shows what was written, or why not: now, and after the view.
+fn say_written(console: &mut Console, model: &mut Model, written: Result<String, Cause>) {
+    let line = result(written);
+    console.print_at_end(line.clone());
+    model.message = Some(line);
+}
+
+/// What was done, or why not, in one line.
+fn result(of: Result<String, Cause>) -> String {
+    of.unwrap_or_else(|cause| format!("error: {}", cause.line))
 }
 
 /// What is not measured, in one line.

@@ -53,6 +53,8 @@ pub struct Console {
     entered: Instant,
     /// The settings of the terminal before the view, if the process was stopped while it was shown, and is in the background.
     stopped: Option<Termios>,
+    /// What was written to files: the last screen does not have these messages.
+    written: Vec<String>,
 }
 
 /// Checks that there is a terminal for the view.
@@ -116,6 +118,7 @@ impl Console {
             drawn: None,
             entered: Instant::now(),
             stopped: None,
+            written: Vec::new(),
         };
         console
             .enter()
@@ -242,6 +245,11 @@ impl Console {
             .write(Piece::default(), |out| out.write_all(text.as_bytes()))
     }
 
+    /// Keeps a line that is printed after the view.
+    pub fn print_at_end(&mut self, line: String) {
+        self.written.push(line);
+    }
+
     /// Draws everything again at the next frame.
     pub fn redraw(&mut self) {
         self.shown = None;
@@ -301,6 +309,7 @@ impl Console {
         // A closed terminal has no reader.
         let _ = io::stdout().write_all(text.as_bytes());
         say::release();
+        self.written.iter().for_each(|line| say!("{line}"));
     }
 }
 
