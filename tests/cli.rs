@@ -752,13 +752,22 @@ fn a_full_disk_is_an_error() {
     assert_fails(
         shell(r#"exec "$@" >/dev/full"#, &["-T", "syscall", "--duration", "10ms"]),
         1,
-        "error: cannot write the report: No space left",
+        "error: cannot write the report to stdout: No space left",
     );
-    assert_fails(
-        tool(&["-T", "syscall", "--duration", "10ms", "-o", "/dev/full"]),
-        1,
-        "error: cannot write the report: No space left",
-    );
+    // A run may have several files.
+    let run = ["-T", "syscall", "--duration", "10ms"];
+    for full in [
+        "-o /dev/full",
+        "-o /dev/null --html /dev/full",
+        "-o /dev/null --export-json /dev/full",
+    ] {
+        let full: Vec<&str> = full.split(' ').collect();
+        assert_fails(
+            tool(&[&run[..], &full].concat()),
+            1,
+            "error: cannot write '/dev/full': No space left",
+        );
+    }
 }
 
 #[test]
@@ -995,15 +1004,11 @@ fn json_meets_a_closed_pipe_and_a_full_disk_as_text_does() {
     let banner = "Tracing syscall latency... Hit Ctrl-C to end.";
     assert_eq!(output.stderr, format!("{banner}\nstatus 0\n"));
     assert_eq!(json(&output.stdout).len(), 1);
-    for full in [
-        shell(
-            r#"exec "$@" >/dev/full"#,
-            &["-T", "syscall", "--json", "--duration", "10ms"],
-        ),
-        tool(&["-T", "syscall", "--json", "--duration", "10ms", "-o", "/dev/full"]),
-    ] {
-        assert_fails(full, 1, "error: cannot write the report: No space left");
-    }
+    let json_of = ["-T", "syscall", "--json", "--duration", "10ms"];
+    let full = shell(r#"exec "$@" >/dev/full"#, &json_of);
+    assert_fails(full, 1, "error: cannot write the report to stdout: No space left");
+    let full = tool(&[&json_of[..], &["-o", "/dev/full"]].concat());
+    assert_fails(full, 1, "error: cannot write '/dev/full': No space left");
 }
 
 #[test]

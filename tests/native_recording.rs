@@ -616,7 +616,7 @@ fn a_recording_is_complete_whatever_becomes_of_its_reports() {
     let said = String::from_utf8_lossy(&full.stderr);
     assert_eq!(full.status.code(), Some(1), "{said}");
     assert!(
-        said.contains("error: cannot write the report: ") && said.contains("report it: "),
+        said.contains("error: cannot write '/dev/full': ") && said.contains("report it: "),
         "{said}"
     );
     // Without a reader.

@@ -64,7 +64,7 @@ pub fn answers(from: &Path, part: &Part, questions: &Questions, options: &Option
         Form::Json(_) => json::print(&report, clock, &mut out),
         Form::Text { .. } | Form::Folded => text::print(&report, clock, screen(options), &mut out),
     };
-    printed.map_err(|error| Cause::of("cannot write the report", &error))?;
+    printed.map_err(|error| Cause::of("cannot make the report", &error))?;
     write(&out, options)?;
     if questions.seeks.is_some() || !questions.limits.is_empty() {
         say_filtered(&meta.run.filter);

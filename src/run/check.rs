@@ -114,7 +114,9 @@ pub fn check(measure: &Measure) -> Result<u8, Cause> {
     };
     let complete = page.layers.iter().all(|layer| !layer.counted.is_empty()) && refused.is_empty();
     match io::stdout().write_all(page.text().as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Cause::of("cannot write the report", &error)),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Cause::of("cannot write the report to stdout", &error))
+        }
         _ => Ok(u8::from(!complete)),
     }
 }

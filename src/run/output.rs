@@ -36,6 +36,8 @@ pub struct Output {
     is_colored: bool,
     /// The file was named with `-o`, so it may be truncated.
     is_named: bool,
+    /// What errors call it.
+    called: String,
     /// The file did not exist before, and is removed with this unless there will be a report.
     made: Option<PathBuf>,
     /// There is a COMMAND: the run waits for its end even if the reader is gone.
@@ -76,19 +78,20 @@ impl Output {
             // Standard output belongs to the command.
             None if has_command && path.is_none() => (
                 duplicate(io::stderr()).map(|file| (file, false)),
-                "to stderr".to_owned(),
+                "the report to stderr".to_owned(),
             ),
             None => (
                 duplicate(io::stdout()).map(|file| (file, false)),
-                "to stdout".to_owned(),
+                "the report to stdout".to_owned(),
             ),
         };
-        let (file, is_new) = opened.map_err(|error| Cause::of(format_args!("cannot write {called}"), &error))?;
+        let (file, is_new) = opened.map_err(|error| cannot_write(&called, &error))?;
         Ok(Self {
             made: name.filter(|_| is_new).map(Path::to_owned),
             is_colored: color::is_colored(color, file.is_terminal()),
             file: Arc::new(file),
             is_named: name.is_some(),
+            called,
             has_command,
             writer: None,
             under_way: VecDeque::new(),
@@ -101,11 +104,14 @@ impl Output {
         self.made = None;
         // A device or a pipe cannot be truncated.
         if self.is_named && self.file.metadata().is_ok_and(|file| file.is_file()) {
-            self.file
-                .set_len(0)
-                .map_err(|error| Cause::of("cannot truncate the report's file", &error))?;
+            self.file.set_len(0).map_err(|error| self.cannot_write(&error))?;
         }
         Ok(())
+    }
+
+    /// Why it cannot be written, with its name: a run may have several outputs.
+    pub fn cannot_write(&self, error: &io::Error) -> Cause {
+        cannot_write(&self.called, error)
     }
 
     /// Makes the thread write what `print` prints. [`Self::settle`] returns any error.
@@ -237,6 +243,10 @@ impl Drop for Output {
             let _ = fs::remove_file(path);
         }
     }
+}
+
+fn cannot_write(called: &str, error: &io::Error) -> Cause {
+    Cause::of(format_args!("cannot write {called}"), error)
 }
 
 /// Opens a file without truncating it. Returns whether it is new as well.

@@ -437,11 +437,13 @@ fn check_whole(meta: &Meta, options: &Options) -> Result<(), Cause> {
 pub(super) fn write(text: &[u8], options: &Options) -> Result<(), Cause> {
     use std::io::Write;
 
-    let cannot = |error: &std::io::Error| Cause::of("cannot write the report", error);
     match options.output.path.as_deref().filter(|path| path.as_os_str() != "-") {
-        Some(path) => std::fs::write(path, text).map_err(|error| cannot(&error)),
+        Some(path) => std::fs::write(path, text)
+            .map_err(|error| Cause::of(format_args!("cannot write '{}'", path.display()), &error)),
         None => match std::io::stdout().write_all(text) {
-            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(cannot(&error)),
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                Err(Cause::of("cannot write the report to stdout", &error))
+            }
             _ => Ok(()),
         },
     }

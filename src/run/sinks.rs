@@ -142,7 +142,7 @@ impl Sinks {
                 false
             }
             Err(error) => {
-                failed.get_or_insert(error);
+                failed.get_or_insert_with(|| sink.output.cannot_write(&error));
                 has_report
             }
             Ok(()) => true,
@@ -150,8 +150,7 @@ impl Sinks {
         if self.sinks.is_empty() && self.is_closed {
             leave(0);
         }
-        let Some(error) = failed else { return Ok(()) };
-        let cause = Cause::of("cannot write the report", &error);
+        let Some(cause) = failed else { return Ok(()) };
         if has_report {
             return Err(cause);
         }

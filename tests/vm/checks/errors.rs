@@ -303,7 +303,7 @@ fn full_disk(guest: &Guest) -> Result<(), String> {
         MINUTE,
     )?;
     let last = output.stderr.lines().last().unwrap_or_default();
-    if output.status.code() == Some(1) && last.starts_with("error: cannot write the report: No space left") {
+    if output.status.code() == Some(1) && last.starts_with("error: cannot write '/dev/full': No space left") {
         Ok(())
     } else {
         Err(format!("{output:?}"))
