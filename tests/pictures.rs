@@ -213,6 +213,29 @@ fn a_page_is_inert_and_has_its_data() {
     }
 }
 
+/// The classes of the cells of a row, without which a cell is at the right edge of its column.
+fn are_left(row: &str, cell: &str) -> Vec<bool> {
+    let cells = row.split(cell).skip(1);
+    cells
+        .map(|cell| cell.starts_with(" class=\"name\"") || cell.starts_with("><div class=\"stack\">"))
+        .collect()
+}
+
+#[test]
+fn headings_are_above_what_is_in_their_columns() {
+    let slow = SlowCall::default();
+    for (name, report) in reports() {
+        let page = page(&[report], std::slice::from_ref(&slow));
+        assert!(page.contains("<h2>Slow calls"));
+        for table in page.split("<table").skip(1) {
+            let mut rows = table.split("<tr>").skip(1);
+            let (head, row) = (rows.next().unwrap(), rows.next().unwrap());
+            let row = row.split("</tr>").next().unwrap();
+            assert_eq!(are_left(head, "<th"), are_left(row, "<td"), "{name}: {head}\n{row}");
+        }
+    }
+}
+
 #[test]
 fn compare_reads_pages_as_it_reads_json() {
     let folder = Folder::new("pictures");

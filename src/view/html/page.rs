@@ -119,7 +119,7 @@ pub fn comparison(heading: &[String], sections: &[(String, Vec<Compared>)]) -> S
             )
         };
         let rows: Vec<String> = rows.iter().map(row).collect();
-        table(name, "", "", &heads, 1, &rows, &mut body);
+        table(name, "", "", &heads, &heads[..1], &rows, &mut body);
     }
     body
 }
@@ -198,8 +198,8 @@ fn name_cell(name: &str) -> String {
     format!("<td class=\"name\">{}</td>", escaped(name))
 }
 
-/// A table whose first column is a name. `rows`: the cells of each.
-fn table(title: &str, note: &str, class: &str, heads: &[&str], names: usize, rows: &[String], body: &mut String) {
+/// A table. `left`: the headings of columns that begin at their left edge, names and bars; `rows`: the cells of each.
+fn table(title: &str, note: &str, class: &str, heads: &[&str], left: &[&str], rows: &[String], body: &mut String) {
     if rows.is_empty() {
         return;
     }
@@ -212,8 +212,8 @@ fn table(title: &str, note: &str, class: &str, heads: &[&str], names: usize, row
         push(body, format_args!(" class=\"{class}\""));
     }
     body.push_str("><thead><tr>");
-    for (index, head) in heads.iter().enumerate() {
-        let class = if index < names { " class=\"name\"" } else { "" };
+    for head in heads {
+        let class = if left.contains(head) { " class=\"name\"" } else { "" };
         push(body, format_args!("<th{class}>{}</th>", escaped(head)));
     }
     body.push_str("</tr></thead><tbody>");
@@ -245,6 +245,9 @@ fn numbers(histogram: &Histogram, total_ns: u64, all_ns: u64, extremes: Option<(
 }
 
 const NUMBERS: [&str; 7] = ["calls", "time", "share", "avg", "p50", "p99", "longest"];
+
+/// The heading of [`bar`].
+const BAR: &str = "where the time was spent";
 
 fn bytes_cell(bytes: Option<u64>) -> String {
     match bytes.filter(|bytes| *bytes > 0) {
@@ -288,13 +291,8 @@ fn families(families: &[FamilyReport], body: &mut String) {
         .concat()
     };
     let rows: Vec<String> = called.iter().map(row).collect();
-    let heads = [
-        &["family"][..],
-        &NUMBERS,
-        &["bytes", "errors", "where the time was spent"],
-    ]
-    .concat();
-    table("Families of calls", "", SORTABLE, &heads, 1, &rows, body);
+    let heads = [&["family"][..], &NUMBERS, &["bytes", "errors", BAR]].concat();
+    table("Families of calls", "", SORTABLE, &heads, &["family", BAR], &rows, body);
 }
 
 fn ops(report: &Report, body: &mut String) {
@@ -318,7 +316,7 @@ fn ops(report: &Report, body: &mut String) {
             "",
             SORTABLE,
             &heads,
-            1,
+            &["operation"],
             &rows,
             body,
         );
@@ -374,7 +372,15 @@ fn not_waited(origins: &[OriginReport], body: &mut String) {
         "queue avg",
         "device avg",
     ];
-    table("Requests that no call waited for", "", SORTABLE, &heads, 2, &rows, body);
+    table(
+        "Requests that no call waited for",
+        "",
+        SORTABLE,
+        &heads,
+        &heads[..2],
+        &rows,
+        body,
+    );
 }
 
 fn groups(report: &Report, groups: &GroupsReport, is_sum: bool, body: &mut String) {
@@ -402,13 +408,9 @@ fn groups(report: &Report, groups: &GroupsReport, is_sum: bool, body: &mut Strin
         } else {
             ""
         };
-        let heads = [
-            &[groups.by.name()][..],
-            &NUMBERS,
-            &["bytes", "where the time was spent"],
-        ]
-        .concat();
-        table(&title, note, SORTABLE, &heads, 1, &rows, body);
+        let by = groups.by.name();
+        let heads = [&[by][..], &NUMBERS, &["bytes", BAR]].concat();
+        table(&title, note, SORTABLE, &heads, &[by, BAR], &rows, body);
     }
 }
 
@@ -456,22 +458,14 @@ fn slow_calls(calls: &[SlowCall], left_out: u64, body: &mut String) {
         .concat()
     };
     let rows: Vec<String> = calls.iter().map(row).collect();
-    let heads = [
-        "end (UTC)",
-        "time",
-        "call",
-        "process",
-        "bytes",
-        "mostly",
-        "where the time was spent",
-        "file",
-    ];
+    let heads = ["end (UTC)", "time", "call", "process", "bytes", "mostly", BAR, "file"];
+    let left = ["end (UTC)", "call", "process", "mostly", BAR, "file"];
     let note = if left_out > 0 {
         format!("{} more slow calls are not listed.", thousands(left_out))
     } else {
         String::new()
     };
-    table("Slow calls", &note, SORTABLE, &heads, 1, &rows, body);
+    table("Slow calls", &note, SORTABLE, &heads, &left, &rows, body);
 }
 
 #[cfg(test)]
