@@ -18,10 +18,10 @@ use folder::Folder;
 use iostackbreakdown::compare::compare;
 use iostackbreakdown::model::events::Events;
 use iostackbreakdown::model::histogram::{Histogram, STEPS, step_of};
-use iostackbreakdown::model::ids::Op;
-use iostackbreakdown::model::report::Report;
+use iostackbreakdown::model::ids::{Layer, Op};
 use iostackbreakdown::model::report::group::Who;
 use iostackbreakdown::model::report::slow::SlowCall;
+use iostackbreakdown::model::report::{LayerReport, Report};
 use iostackbreakdown::view::svg::svg;
 use iostackbreakdown::view::{Html, Screen, Sheet, Svg, View, json};
 use process::run;
@@ -234,6 +234,22 @@ fn headings_are_above_what_is_in_their_columns() {
             assert_eq!(are_left(head, "<th"), are_left(row, "<td"), "{name}: {head}\n{row}");
         }
     }
+}
+
+#[test]
+fn operations_of_blk_are_requests() {
+    let found = reports().into_iter().find_map(|(_, report)| {
+        let is_blk = |layer: &&LayerReport| layer.layer == Layer::Blk;
+        let is_called = report.layers.iter().find(is_blk)?.ops.iter().any(|op| op.count() > 0);
+        (report.stack.is_none() && is_called).then_some(report)
+    });
+    let page = page(&[found.unwrap()], &[]);
+    let (_, table) = page.split_once("<h2>Operations of blk</h2>").unwrap();
+    let head = table.split("</thead>").next().unwrap();
+    assert!(head.contains("<th>requests</th>") && !head.contains("calls"), "{head}");
+    let folder = Folder::new("pictures");
+    let (dom, _) = browse(&folder.file("blk.html", page), &["--dump-dom"]);
+    assert!(dom.contains(">latency: how many requests took how long<"));
 }
 
 #[test]

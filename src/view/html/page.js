@@ -146,8 +146,8 @@ const scaleOf = tables => {
   }
   return scale;
 };
-// How many calls took how long: over time if there are several columns, else one bar for each step.
-const heat = (parent, caption, run, columns, scale) => {
+// How many calls or requests took how long: over time if there are several columns, else one bar for each step.
+const heat = (parent, caption, run, columns, scale, counted) => {
   const steps = scale.to - scale.from + 1, isOne = columns.length === 1;
   const draw = (context, width, height) => {
     const ramp = RAMPS[dark.matches && !print.matches ? "dark" : "light"];
@@ -196,8 +196,8 @@ const heat = (parent, caption, run, columns, scale) => {
       if (at <= step) upTo += n;
       if (at === step) here = n;
     }
-    const share = column.calls ? (upTo / column.calls * 100).toFixed(2) + " % of " + count(column.calls) + " took at most that long" : "no calls";
-    return when(run, column) + "\n" + range(step) + ": " + count(here) + (here === 1 ? " call\n" : " calls\n") + share;
+    const share = column.calls ? (upTo / column.calls * 100).toFixed(2) + " % of " + count(column.calls) + " took at most that long" : `no ${counted}s`;
+    return when(run, column) + "\n" + range(step) + ": " + count(here) + ` ${counted}${here === 1 ? "" : "s"}\n` + share;
   };
   chart(parent, caption, draw, hint);
 };
@@ -217,8 +217,10 @@ for (const name of names) {
     if (!tables[k].length) return;
     const index = run.series.findIndex(series => series[0] === name);
     if (runs.length === 1 && run.columns.length > 1) area(pair, run, index, tables[k]);
-    const many = run.columns.length > 1 ? "; darker or brighter: more calls; line: p99" : "";
-    heat(pair, (run.name ? run.name + ": " : "") + "latency: how many calls took how long" + many, run, tables[k], scale);
+    const counted = name.startsWith("blk ") ? "request" : "call";
+    const many = run.columns.length > 1 ? `; darker or brighter: more ${counted}s; line: p99` : "";
+    const caption = (run.name ? run.name + ": " : "") + `latency: how many ${counted}s took how long` + many;
+    heat(pair, caption, run, tables[k], scale, counted);
   });
 }
 // Widths are known only when all charts are in the page.

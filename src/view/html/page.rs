@@ -19,7 +19,7 @@ use crate::view::text::{conditions, opening, verdicts};
 const CSS: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 /// The SHA-256 of [`SCRIPT`] in base64: browsers run no other script of the page.
-const SCRIPT_HASH: &str = "aa2x28xuaKPkEnqApTOBOM5KDO6DMlchoefpd4kh9HM=";
+const SCRIPT_HASH: &str = "vSFnu2U3wXx1G/zVPmpgR44MdY6Qvp5VvBj0v2rwi9E=";
 
 /// The line before the data from which `compare` reads a page, and the line after it.
 pub const DATA_BEGIN: &str = "<script type=\"application/json\" id=\"report\">";
@@ -244,7 +244,11 @@ fn numbers(histogram: &Histogram, total_ns: u64, all_ns: u64, extremes: Option<(
     .concat()
 }
 
-const NUMBERS: [&str; 7] = ["calls", "time", "share", "avg", "p50", "p99", "longest"];
+/// The headings of [`numbers`]; at blk, requests are counted.
+fn headings(layer: Option<Layer>) -> [&'static str; 7] {
+    let counted = if layer == Some(Layer::Blk) { "requests" } else { "calls" };
+    [counted, "time", "share", "avg", "p50", "p99", "longest"]
+}
 
 /// The heading of [`bar`].
 const BAR: &str = "where the time was spent";
@@ -291,7 +295,7 @@ fn families(families: &[FamilyReport], body: &mut String) {
         .concat()
     };
     let rows: Vec<String> = called.iter().map(row).collect();
-    let heads = [&["family"][..], &NUMBERS, &["bytes", "errors", BAR]].concat();
+    let heads = [&["family"][..], &headings(None), &["bytes", "errors", BAR]].concat();
     table("Families of calls", "", SORTABLE, &heads, &["family", BAR], &rows, body);
 }
 
@@ -310,7 +314,7 @@ fn ops(report: &Report, body: &mut String) {
                 .concat()
             })
             .collect();
-        let heads = [&["operation"][..], &NUMBERS, &["bytes", "errors"]].concat();
+        let heads = [&["operation"][..], &headings(Some(layer.layer)), &["bytes", "errors"]].concat();
         table(
             &format!("Operations of {}", layer.layer),
             "",
@@ -409,7 +413,7 @@ fn groups(report: &Report, groups: &GroupsReport, is_sum: bool, body: &mut Strin
             ""
         };
         let by = groups.by.name();
-        let heads = [&[by][..], &NUMBERS, &["bytes", BAR]].concat();
+        let heads = [&[by][..], &headings(layer), &["bytes", BAR]].concat();
         table(&title, note, SORTABLE, &heads, &[by, BAR], &rows, body);
     }
 }
