@@ -100,7 +100,7 @@ pub fn comparison(heading: &[String], sections: &[(String, Vec<Compared>)]) -> S
         push(&mut body, format_args!("<li>{}</li>", escaped(line)));
     }
     body.push_str(
-        "</ul><section><h2>Latency of both</h2><p class=\"dim\">Both runs have the same scales of time and colour.</p>\
+        "</ul><section><h2>Latency of both</h2><p class=\"dim\">Both runs have the same scales of latency and colour.</p>\
          <div id=\"charts\"></div><noscript>These pictures need JavaScript; everything else is here.</noscript></section>",
     );
     let heads = ["", "before", "after", "difference", "", ""];
