@@ -413,7 +413,9 @@ fn groups(report: &Report, groups: &GroupsReport, is_sum: bool, body: &mut Strin
             ""
         };
         let by = groups.by.name();
-        let heads = [&[by][..], &headings(layer), &["bytes", BAR]].concat();
+        // A single layer's time has no parts.
+        let bars = if layer.is_none() { &[BAR][..] } else { &[] };
+        let heads = [&[by][..], &headings(layer), &["bytes"], bars].concat();
         table(&title, note, SORTABLE, &heads, &[by, BAR], &rows, body);
     }
 }
@@ -429,15 +431,18 @@ fn group(name: &str, of: &Numbers, layer: Option<Layer>, all_ns: u64) -> String 
         longest = crate::model::histogram::wider(longest, extremes);
     }
     let sums = of.sums(layer);
-    let rows = icicle::sums(if layer.is_none() { &of.families } else { &[] });
-    let rows = rows.iter().map(|(name, class, ns)| (*class, (*name).to_owned(), *ns));
-    [
+    let mut cells = [
         name_cell(name),
         numbers(&histogram, sums.ns, all_ns, longest),
         bytes_cell(Some(sums.bytes)),
-        bar(rows),
     ]
-    .concat()
+    .concat();
+    if layer.is_none() {
+        let rows = icicle::sums(&of.families);
+        let rows = rows.iter().map(|(name, class, ns)| (*class, (*name).to_owned(), *ns));
+        cells.push_str(&bar(rows));
+    }
+    cells
 }
 
 fn slow_calls(calls: &[SlowCall], left_out: u64, body: &mut String) {
