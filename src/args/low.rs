@@ -204,12 +204,13 @@ pub enum Verb {
     /// Make the calls of a recording once more, on files of their own below a directory
     Replay(Box<Replay>),
     /// Compare two runs saved with --json or --html, or two recordings
+    #[command(override_usage = "IOStackBreakdown compare BEFORE AFTER [--html FILE]")]
     Compare {
         /// A report written by --json or --html, or a recording
-        #[arg(value_name = "BEFORE.json", value_hint = ValueHint::FilePath)]
+        #[arg(value_name = "BEFORE", value_hint = ValueHint::FilePath)]
         before: PathBuf,
         /// The report to compare it with
-        #[arg(value_name = "AFTER.json", value_hint = ValueHint::FilePath)]
+        #[arg(value_name = "AFTER", value_hint = ValueHint::FilePath)]
         after: PathBuf,
         /// Also write the comparison to FILE as a page for browsers, with the latencies of both runs on the same scale
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]

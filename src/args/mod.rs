@@ -405,7 +405,8 @@ fn replayed(verb: low::Replay) -> Result<Command, String> {
     })
 }
 
-const COMPARE: &str = "compare takes two files written by --json or --html, or two recordings: compare BEFORE.json AFTER.json [--html FILE]";
+const COMPARE: &str =
+    "compare takes two files written by --json or --html, or two recordings: compare BEFORE AFTER [--html FILE]";
 
 /// A better message than clap's, if the mistake is recognised.
 fn advice(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
@@ -479,7 +480,7 @@ fn advice_on(error: &clap::Error, arguments: &[OsString], parsed: usize) -> Opti
             "replay" => format!("'{word}' must be the first word, before its options: replay FILE --into DIR"),
             "compare" => {
                 format!(
-                    "'{word}' must be the first word, and takes no other options: compare BEFORE.json AFTER.json [--html FILE]"
+                    "'{word}' must be the first word, and takes no other options: compare BEFORE AFTER [--html FILE]"
                 )
             }
             _ => format!("'{word}' must be the first word, and takes no options"),
@@ -1272,7 +1273,7 @@ mod tests {
         assert!(matches!(command_of("--version"), Ok(Command::Text(_))));
         for words in ["compare --help", "compare -h", "help compare"] {
             assert!(
-                matches!(command_of(words), Ok(Command::Text(text)) if text.contains("compare [OPTIONS] <BEFORE.json>")),
+                matches!(command_of(words), Ok(Command::Text(text)) if text.contains("Usage: IOStackBreakdown compare BEFORE AFTER [--html FILE]")),
                 "{words}"
             );
         }
