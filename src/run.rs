@@ -169,6 +169,7 @@ pub fn check(measure: &Measure) -> Result<u8, Failure> {
 /// # Errors
 /// The cause, in one line.
 pub fn compare(before: &Path, after: &Path, page: Option<&Path>, width: Option<usize>) -> Result<String, Failure> {
+    named::check_documents(true, &[("--html", page)]).map_err(Failure::usage)?;
     named::check_all(&[("BEFORE", before), ("AFTER", after)], &[("--html", page)]).map_err(Failure::usage)?;
     compare::compare(before, after, page, width, &mut |line| say!("{line}"))
         .map_err(|line| Failure::new(COULD_NOT_MEASURE, line.into()))

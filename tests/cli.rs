@@ -828,6 +828,21 @@ fn a_run_that_does_not_begin_leaves_the_file_alone() {
     );
 }
 
+/// A page with a report before it is none.
+#[test]
+fn a_page_shares_standard_output_with_nothing() {
+    let run = ["-T", "syscall", "--duration", "10ms", "--html", "-"];
+    let both = "error: --html - and the report would both be on standard output; write --html FILE";
+    assert_eq!(failure(tool(&run)), (2, both.to_owned()));
+    assert_eq!(failure(tool(&[&run[..], &["-o", "-"]].concat())), (2, both.to_owned()));
+    assert_eq!(
+        failure(tool(&["compare", "a", "b", "--html", "-"])),
+        (2, both.to_owned())
+    );
+    let alone = output(tool(&[&run[..], &["-o", "/dev/null"]].concat()));
+    assert!(alone.stdout.starts_with("<!doctype html>"), "{}", alone.stdout);
+}
+
 /// Each would write over the other.
 #[test]
 fn two_outputs_in_one_file_are_refused() {

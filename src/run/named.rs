@@ -32,6 +32,13 @@ pub type Input<'a> = (&'static str, &'a Path);
 /// Wrong usage, in one line.
 pub fn check(options: &Options, recording: Option<&Recording>, inputs: &[Input<'_>]) -> Result<(), String> {
     let output = &options.output;
+    let is_printed = match &output.path {
+        _ if recording.is_some() => false,
+        Some(path) => path.as_os_str() == "-",
+        None => options.measure.target.command().is_none(),
+    };
+    let documents = [("--html", output.html.as_deref()), ("--svg", output.svg.as_deref())];
+    check_documents(is_printed, &documents)?;
     let all = [
         ("-o", recording.map_or(&output.path, |recording| &recording.path)),
         ("--export-json", &output.export_json),
@@ -40,6 +47,26 @@ pub fn check(options: &Options, recording: Option<&Recording>, inputs: &[Input<'
         ("--save-snapshots", &output.save_snapshots),
     ];
     check_all(inputs, &all.map(|(option, path)| (option, path.as_deref())))
+}
+
+/// Checks that a page or picture is alone on standard output. `is_printed`: a report is there.
+///
+/// # Errors
+/// Wrong usage, in one line.
+pub fn check_documents(is_printed: bool, documents: &[(&str, Option<&Path>)]) -> Result<(), String> {
+    let mut first = is_printed.then_some("the report");
+    for (option, _) in documents
+        .iter()
+        .filter(|(_, path)| path.is_some_and(|path| path.as_os_str() == "-"))
+    {
+        if let Some(other) = first {
+            return Err(format!(
+                "{option} - and {other} would both be on standard output; write {option} FILE"
+            ));
+        }
+        first = Some(option);
+    }
+    Ok(())
 }
 
 /// Two inputs may be one file.
@@ -112,6 +139,26 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn a_document_is_alone_on_standard_output() {
+        let of = |is_printed, html: Option<&'static str>, svg: Option<&'static str>| {
+            let documents = [("--html", html.map(Path::new)), ("--svg", svg.map(Path::new))];
+            check_documents(is_printed, &documents)
+        };
+        let refused = |option: &str, other: &str| {
+            Err(format!(
+                "{option} - and {other} would both be on standard output; write {option} FILE"
+            ))
+        };
+        assert_eq!(of(true, Some("-"), None), refused("--html", "the report"));
+        assert_eq!(of(true, None, Some("-")), refused("--svg", "the report"));
+        assert_eq!(of(false, Some("-"), Some("-")), refused("--svg", "--html"));
+        for (html, svg) in [(Some("-"), None), (None, Some("-")), (Some("a"), Some("b"))] {
+            assert_eq!(of(false, html, svg), Ok(()));
+        }
+        assert_eq!(of(true, Some("a"), None), Ok(()));
+    }
 
     #[test]
     fn two_names_of_one_file_are_refused() {
