@@ -10,14 +10,6 @@
 #ifndef __EVENTS_BPF_H__
 #define __EVENTS_BPF_H__
 
-/* The rings, by CPU. User space makes them. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} rings SEC(".maps");
-
 /* Per CPU, by kind; mapped into user space for the reason given at `stats`. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -94,11 +86,6 @@ __noinline int lose_record(__u32 kind)
 	return 0;
 }
 
-static __always_inline void *ring_of(__u32 cpu)
-{
-	return bpf_map_lookup_elem(&rings, &cpu);
-}
-
 /* Room for a record, a pointer to `type`; NULL if there is none, which is counted. */
 #define reserve(of, type) reserve_on(bpf_get_smp_processor_id(), of, type)
 /* The same, where the number of the current CPU is known. */
@@ -110,32 +97,6 @@ static __always_inline void *ring_of(__u32 cpu)
 			lose_record(of);                                                                               \
 		__record;                                                                                              \
 	})
-
-/* The unread bytes of a ring are looked at whenever a record is the first one in a part of this size. */
-#define LOOK_BYTES 8192
-
-/* Completes a record, and wakes the reader if much is unread. The address of the record decides when that is looked at. */
-#define submit(record)                                                                                                 \
-	do {                                                                                                           \
-		__u64 __flags = BPF_RB_NO_WAKEUP;                                                                      \
-		if (unlikely((lower_half((__u64)(record)) & (LOOK_BYTES - 1)) < sizeof(*(record))))                    \
-			__flags = wake_flags();                                                                        \
-		bpf_ringbuf_submit(record, __flags);                                                                   \
-	} while (0)
-
-/* The part of a ring that is full when the ring wakes its reader. */
-#define WAKE_PART 4
-
-/* Rings differ in size: a CPU that was offline at the start has a small one. */
-static __always_inline __u64 wake_flags(void)
-{
-	void *ring = ring_of(bpf_get_smp_processor_id());
-
-	return ring && bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) >=
-				 bpf_ringbuf_query(ring, BPF_RB_RING_SIZE) / WAKE_PART ?
-		       BPF_RB_FORCE_WAKEUP :
-		       BPF_RB_NO_WAKEUP;
-}
 
 static __always_inline struct recorder *recorder_slot_of(__u32 thread)
 {

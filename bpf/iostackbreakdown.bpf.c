@@ -29,6 +29,7 @@ volatile struct control control;
 #include "breakdown.bpf.h"
 #include "slow.bpf.h"
 #include "slot_ring.bpf.h"
+#include "kernel_ring.bpf.h"
 #include "events.bpf.h"
 #include "async.bpf.h"
 #include "syscall.bpf.h"

@@ -460,6 +460,24 @@ fn a_record_gets_the_next_slot_of_its_cpu_unless_all_are_taken_or_another_one_wa
     assert_eq!(got, steps.map(|(_, position)| position));
 }
 
+/// Records of one length or of several, in any order: of a reader that comes when it is woken, no ring fills up.
+#[test]
+fn a_ring_wakes_its_reader_before_it_is_full() {
+    const RING: u64 = 16 << 10;
+    const LONGEST: u64 = 256;
+    let program = compile::compile("kernel_ring", env!("CARGO_TARGET_TMPDIR"));
+    let mixed = (0..4000_u64).map(|n| n * n / 7 % 4).collect();
+    for records in [0, 1, 2, 3].map(|which| vec![which; 4000]).into_iter().chain([mixed]) {
+        let unread = words_of(&mut Command::new(&program), &records);
+        let most = unread.into_iter().max();
+        assert!(
+            most.is_some_and(|most| most < RING - LONGEST),
+            "{most:?}: {:?}",
+            &records[..4]
+        );
+    }
+}
+
 /// The function also ends bios beyond the end of a disk, and no program sees that. What a driver has split off passes it
 /// again, inside the submission.
 #[test]

@@ -21,7 +21,7 @@
 #define READ(typed, from, field) ((void)(typed), (from)->field)
 #define TYPED(pointer) (pointer)
 #ifndef __VMLINUX_H__
-enum { BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_F_MMAPABLE };
+enum { BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_ARRAY_OF_MAPS, BPF_F_MMAPABLE };
 #endif
 
 #endif
