@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use folder::Folder;
 use iostackbreakdown::model::ids::Op;
 use iostackbreakdown::model::record::{Call, Kind, Records, Request};
+use iostackbreakdown::model::snapshot::Snapshot;
 use iostackbreakdown::recording::Recording;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::time::{ClockId, clock_gettime};
@@ -448,6 +449,51 @@ fn a_thread_reads_from_what_another_has_opened_last() {
     let (opened, read) = (files(opener, Op::Openat), files(reader, Op::Pread64));
     assert_eq!(opened.iter().collect::<BTreeSet<_>>().len(), ROUNDS, "{opened:?}");
     assert_eq!(read, opened);
+}
+
+/// Calls that wait when counting stops are finished while the last counters are read. They are counted as often as they have
+/// records.
+#[test]
+fn calls_that_end_with_the_run_are_counted_and_recorded() {
+    const THREADS: usize = 40;
+    let folder = Folder::new("recording-last-calls");
+    let is_over = Arc::new(AtomicBool::new(false));
+    let sync = |number: usize| {
+        let (file, ends) = (
+            fs::File::create(folder.join(number.to_string())).unwrap(),
+            is_over.clone(),
+        );
+        std::thread::spawn(move || {
+            while !ends.load(Ordering::Relaxed) {
+                file.write_at(&[1], 0).unwrap();
+                file.sync_data().unwrap();
+            }
+        })
+    };
+    let threads: Vec<JoinHandle<()>> = (0..THREADS).map(sync).collect();
+    let own = std::process::id().to_string();
+    let names = ["a.iosb", "b.iosb", "c.iosb"];
+    let done = names.map(|name| {
+        let record = words("record -q -T syscall --duration 300ms -p");
+        tool(&folder, &[&record[..], &[&own, "-o", name]].concat())
+    });
+    is_over.store(true, Ordering::Relaxed);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    for (name, done) in names.iter().zip(done) {
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let recording = Recording::open(&folder.join(name)).unwrap();
+        let (mut ended, mut lost) = (0, 0);
+        for records in recording.batches(None, None) {
+            ended += records.calls.iter().filter(|call| call.end_ns.is_some()).count() as u128;
+            let calls = records.lost.iter().filter(|lost| lost.kind == Kind::Call);
+            lost += calls.map(|lost| u128::from(lost.records)).sum::<u128>();
+        }
+        let counted = |second: Snapshot| second.ops.iter().flat_map(|op| &op.steps).sum::<u128>();
+        let seconds: Vec<u128> = recording.seconds().map(counted).collect();
+        let counted = seconds[seconds.len() - 1] - seconds[0];
+        assert!(counted > THREADS as u128);
+        assert_eq!(ended + lost, counted, "{lost} lost");
+    }
 }
 
 /// More calls than any reader takes out of the rings in time.

@@ -48,6 +48,17 @@ impl Records {
             + self.marks.len()
     }
 
+    /// Whether they are of something that has ended, or of something that was lost. Definitions and calls under way are not.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        let ended = self.calls.iter().any(|call| call.end_ns.is_some());
+        ended
+            || !(self.requests.is_empty()
+                && self.asynchronous.is_empty()
+                && self.faults.is_empty()
+                && self.lost.is_empty())
+    }
+
     /// Appends the records of `other`, which arrived later.
     pub fn append(&mut self, mut other: Self) {
         self.calls.append(&mut other.calls);

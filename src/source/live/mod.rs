@@ -25,7 +25,7 @@ use crate::kernel::disks::Disks;
 use crate::kernel::diskstats::Diskstats;
 use crate::model::abi::{EPOCH_STEP, LOST_REASONS, STOP_CALLS, STOP_PAIRS, STOP_REQUESTS};
 use crate::model::events::Events;
-use crate::model::record::Call;
+use crate::model::record::{Call, Records};
 use crate::model::run_info::RunInfo;
 use crate::model::snapshot::{DiskCounters, Snapshot};
 use crate::probe::attach::Attached;
@@ -77,6 +77,13 @@ enum Given {
     All,
 }
 
+/// How often the last counters of a run that records are read, at most, while calls under way end.
+const LAST_READINGS: usize = 20;
+
+fn no_records(error: ReadError) -> SourceError {
+    SourceError(format!("cannot read records: {error}"))
+}
+
 impl Source for Live {
     fn info(&self) -> &RunInfo {
         &self.info
@@ -98,7 +105,10 @@ impl Source for Live {
                 if until != Until::Now {
                     self.given = Given::Events(Box::new(self.end_interval(is_last)));
                 }
-                let events = self.events(is_last)?;
+                let mut events = self.events(is_last)?;
+                if is_last && self.records.is_some() {
+                    self.count_last_calls(&mut events.records)?;
+                }
                 if !events.is_empty() {
                     return Ok(Item::Events(events));
                 }
@@ -212,8 +222,7 @@ impl Live {
         let mut events = events.map_err(|error| SourceError(format!("cannot read slow calls: {error}")))?;
         if let Some(reader) = &mut self.records {
             let records = reader.take(&mut self.attached, is_last);
-            let records = records.map_err(|error| SourceError(format!("cannot read records: {error}")))?;
-            events.records = Box::new(records);
+            events.records = Box::new(records.map_err(no_records)?);
         }
         Ok(events)
     }
@@ -246,6 +255,47 @@ impl Live {
         }
     }
 
+    /// Calls under way when counting stops are finished. Those that end while the counters are read have a record and may not be
+    /// counted, so the last counters and the records after them are read until no call has ended in between.
+    fn count_last_calls(&mut self, records: &mut Records) -> Result<(), SourceError> {
+        for _ in 0..LAST_READINGS {
+            let again = self.count(self.epoch - u64::from(EPOCH_STEP), true);
+            let (Some(reader), Given::Events(last)) = (&mut self.records, &mut self.given) else {
+                break;
+            };
+            **last = Snapshot {
+                probes: std::mem::take(&mut last.probes),
+                disks: last.disks.take(),
+                utc_offset: last.utc_offset,
+                ..again
+            };
+            let more = reader.take(&mut self.attached, true).map_err(no_records)?;
+            let has_ended = more.has_ended();
+            // Calls under way are returned each time.
+            records.calls.retain(|call| call.end_ns.is_some());
+            records.append(more);
+            if !has_ended {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the programs have counted in the generation of extremes that ends, and the calls under way if `is_last`.
+    fn count(&self, epoch: u64, is_last: bool) -> Snapshot {
+        let mut snapshot = counters::read_programs(&self.attached, &self.plan, epoch);
+        self.add_detached(&mut snapshot);
+        if is_last {
+            match under_way::read(&self.attached, &self.plan) {
+                Ok(under_way) => snapshot.under_way = Some(under_way),
+                Err(error) => snapshot
+                    .warnings
+                    .push(format!("cannot count the calls under way at the end: {error}")),
+            }
+        }
+        snapshot
+    }
+
     fn end_interval(&mut self, is_last: bool) -> Snapshot {
         let disks = self.read_disks();
         let epoch = self.epoch;
@@ -258,8 +308,7 @@ impl Live {
                 control.stopped = STOP_CALLS | STOP_REQUESTS;
             }
         });
-        let mut snapshot = counters::read_programs(&self.attached, &self.plan, epoch);
-        self.add_detached(&mut snapshot);
+        let mut snapshot = self.count(epoch, is_last);
         let (attached, has_runs) = (&self.attached, self.info.has_runs);
         let read = || counters::probe_counts(attached, has_runs);
         snapshot.probes = self
@@ -267,14 +316,6 @@ impl Live {
             .counts(probes::lost(&snapshot), is_last || has_runs, Instant::now(), read);
         snapshot.disks = disks.zip(self.read_disks()).map(<[DiskCounters; 2]>::from);
         snapshot.utc_offset = counters::utc_offset(snapshot.wall);
-        if is_last {
-            match under_way::read(&self.attached, &self.plan) {
-                Ok(under_way) => snapshot.under_way = Some(under_way),
-                Err(error) => snapshot
-                    .warnings
-                    .push(format!("cannot count the calls under way at the end: {error}")),
-            }
-        }
         snapshot
     }
 
