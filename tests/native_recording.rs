@@ -564,6 +564,11 @@ fn a_full_disk_ends_a_recording_that_is_good() {
     let recording = Recording::open(&small.0.join("x.iosb")).unwrap();
     assert!(recording.seconds().count() >= 1);
     assert_eq!(recording.damage(), []);
+    // If it fitted.
+    if let Some(end) = recording.end() {
+        let calls: usize = recording.batches(None, None).map(|records| records.calls.len()).sum();
+        assert_eq!(end.rows["calls"], calls as u64);
+    }
     let report = succeed(&small.0, &["report", "x.iosb", "-S"]);
     assert!(String::from_utf8_lossy(&report).contains("layer = syscall"));
     // A command that fills the disk: only its failure hides that of the recording.

@@ -166,7 +166,7 @@ pub struct End {
     pub why: String,
     /// What happened that made `record --ring` write it, for people; empty: it was written from the start.
     pub trigger: String,
-    /// Rows by table, without definitions that later segments repeat.
+    /// Rows by table that are in its files, without definitions that later segments repeat.
     pub rows: BTreeMap<String, u64>,
     /// Bytes of all files.
     pub bytes: u64,

@@ -112,19 +112,26 @@ impl Encoder {
         self.segment.define(files, folders, threads, now_ns);
         let used = Used::of(&calls, &requests, &sleeps, &asynchronous, &faults);
         self.definitions.repeat(&used, &mut self.segment, now_ns);
-        let context = &self.context;
-        for call in calls {
-            self.segment.call(call, context, now_ns)?;
-        }
         let tables = &mut self.segment.tables;
-        tables.requests.extend(requests, context, now_ns)?;
-        tables.sleeps.extend(sleeps, context, now_ns)?;
-        tables.asynchronous.extend(asynchronous, context, now_ns)?;
-        tables.faults.extend(faults, context, now_ns)?;
-        tables.lost.extend(lost, context, now_ns)?;
-        tables.marks.extend(marks, context, now_ns)?;
+        // All of them before one cannot be written: what is in no file is counted by what is in the tables.
+        tables.requests.keep(requests, now_ns);
+        tables.sleeps.keep(sleeps, now_ns);
+        tables.asynchronous.keep(asynchronous, now_ns);
+        tables.faults.keep(faults, now_ns);
+        tables.lost.keep(lost, now_ns);
+        tables.marks.keep(marks, now_ns);
+        let mut written = Ok(());
+        for call in calls {
+            let is_full = self.segment.keep_call(call, now_ns);
+            if is_full && written.is_ok() {
+                written = self.segment.tables.flush_calls(&self.context);
+            }
+        }
+        written?;
+        self.segment.tables.flush_full(&self.context)?;
         self.flush_due(now_ns)
     }
+
     /// Adds the counters at the end of a second, or of the start. They are encoded on return.
     pub fn second(&mut self, snapshot: &Snapshot) -> io::Result<()> {
         let mut snapshot = snapshot.clone();
@@ -149,7 +156,7 @@ impl Encoder {
 
     fn push_second(&mut self, row: Second, now_ns: u64) -> io::Result<()> {
         let seconds = &mut self.segment.tables.seconds;
-        seconds.push(row, &self.context, now_ns)?;
+        seconds.keep([row], now_ns);
         seconds.flush(&self.context)
     }
 
@@ -420,15 +427,13 @@ impl OpenSegment {
         self.tables.threads.keep(threads, now_ns);
     }
 
-    fn call(&mut self, call: Call, context: &Context, now_ns: u64) -> io::Result<()> {
+    /// Returns whether there are enough calls for a batch.
+    fn keep_call(&mut self, call: Call, now_ns: u64) -> bool {
         let Tables { waits, calls, .. } = &mut self.tables;
         waits.keep(Wait::of(&call, self.calls), now_ns);
         self.calls += 1;
         calls.keep([call], now_ns);
-        if calls.rows.len() >= BATCH_ROWS {
-            self.tables.flush_calls(context)?;
-        }
-        Ok(())
+        calls.rows.len() >= BATCH_ROWS
     }
 
     /// Bytes of its files so far.
@@ -508,6 +513,20 @@ impl Tables {
         self.each(|table| table.flush(context))
     }
 
+    /// Writes the batches that have enough rows, but not those of definitions, which precede what uses them.
+    fn flush_full(&mut self, context: &Context) -> io::Result<()> {
+        let mut others: [&mut dyn AnyTable; 6] = [
+            &mut self.requests,
+            &mut self.sleeps,
+            &mut self.asynchronous,
+            &mut self.faults,
+            &mut self.lost,
+            &mut self.marks,
+        ];
+        let full = others.iter_mut().filter(|table| table.waiting() >= BATCH_ROWS as u64);
+        full.into_iter().try_for_each(|table| table.flush(context))
+    }
+
     /// Writes all batches if one has a row from before this time.
     fn flush_older(&mut self, than_ns: u64, context: &Context) -> io::Result<()> {
         let is_due = self
@@ -538,10 +557,10 @@ impl Tables {
         self.all().into_iter().filter_map(AnyTable::inode)
     }
 
-    /// Rows that are not in a file.
-    pub fn not_written(&self) -> BTreeMap<Kind, u64> {
-        let rows = self.all().map(|table| Some((table.kind()?, table.waiting())));
-        rows.into_iter().flatten().filter(|(_, rows)| *rows > 0).collect()
+    /// Rows that are not in a file, by table and kind.
+    pub fn not_written(&self) -> impl Iterator<Item = (&'static str, Option<Kind>, u64)> {
+        let rows = self.all().map(|table| (table.name(), table.kind(), table.waiting()));
+        rows.into_iter().filter(|(_, _, rows)| *rows > 0)
     }
 }
 
@@ -605,20 +624,6 @@ impl<R: Table> OpenTable<R> {
         self.rows.extend(rows);
         if self.rows.len() > before {
             self.since_ns.get_or_insert(now_ns);
-        }
-    }
-
-    fn push(&mut self, row: R, context: &Context, now_ns: u64) -> io::Result<()> {
-        self.extend([row], context, now_ns)
-    }
-
-    /// Adds rows, and writes the batch if it has enough.
-    fn extend(&mut self, rows: impl IntoIterator<Item = R>, context: &Context, now_ns: u64) -> io::Result<()> {
-        self.keep(rows, now_ns);
-        if self.rows.len() >= BATCH_ROWS {
-            self.flush(context)
-        } else {
-            Ok(())
         }
     }
 

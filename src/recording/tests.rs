@@ -332,6 +332,30 @@ fn what_is_written_is_read() {
 }
 
 #[test]
+fn what_cannot_be_written_is_counted_to_the_last_row() {
+    const CALLS: u64 = 20_000;
+    let scratch = Scratch::new();
+    let mut writer = writer(&scratch.recording(), Names::Full);
+    writer.second(&snapshot(0, 0)).unwrap();
+    // It cannot be made.
+    fs::create_dir(scratch.recording().join("000001/calls.arrow")).unwrap();
+    let call = |begin_ns| Call {
+        begin_ns,
+        end_ns: Some(begin_ns + 1),
+        ..Call::default()
+    };
+    let records = Records {
+        calls: (0..CALLS).map(|nth| call(START + nth)).collect(),
+        requests: vec![Request::default()],
+        ..Records::default()
+    };
+    assert!(writer.records(records, START + CALLS).is_err());
+    let end = writer.abandon("the disk is full", START + CALLS);
+    assert_eq!(end.not_written, [(Kind::Call, CALLS), (Kind::Request, 1)].into());
+    assert!(end.rows.values().all(|rows| *rows == 0), "{:?}", end.rows);
+}
+
+#[test]
 fn it_is_for_its_owner_and_is_never_written_over() {
     use std::os::unix::fs::PermissionsExt;
 

@@ -231,7 +231,12 @@ impl Writer {
         self.end.rows.clone_from(&self.counts.rows);
         self.end.lost.clone_from(&self.counts.lost);
         self.end.own_writes = self.own.writes;
-        self.end.not_written = self.encoder.segment.tables.not_written();
+        for (table, kind, rows) in self.encoder.segment.tables.not_written() {
+            if let Some(all) = self.end.rows.get_mut(table) {
+                *all = all.saturating_sub(rows);
+            }
+            self.end.not_written.extend(kind.map(|kind| (kind, rows)));
+        }
         self.end.to_ns = now_ns;
         why.clone_into(&mut self.end.why);
         if let Err(cause) = &ended {
