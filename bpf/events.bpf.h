@@ -290,7 +290,7 @@ __noinline __u32 number_of_file(__u32 thread, __u32 is_new)
 	struct known_file now = {}, *known;
 	struct file *file;
 	__u64 address;
-	bool is_same;
+	bool is_known, is_same;
 
 	if (!recorder)
 		return 0;
@@ -301,13 +301,19 @@ __noinline __u32 number_of_file(__u32 thread, __u32 is_new)
 	now.dentry = (__u64)BPF_CORE_READ(file, f_path.dentry);
 	now.inode = BPF_CORE_READ(file, f_inode, i_ino);
 	known = bpf_map_lookup_elem(&known_files, &address);
+	is_known = known;
 	is_same = known && known->dentry == now.dentry && known->inode == now.inode;
 	if (is_same && !is_new) {
 		now.number = known->number;
 	} else {
 		now.number = next_file_number();
 		if (define_file(thread, now.number)) {
-			bpf_map_update_elem(&known_files, &address, &now, BPF_ANY);
+			/* Another thread that uses the open file for the first time may have defined it meanwhile. */
+			if (bpf_map_update_elem(&known_files, &address, &now, is_known ? BPF_ANY : BPF_NOEXIST)) {
+				known = bpf_map_lookup_elem(&known_files, &address);
+				if (known && known->dentry == now.dentry && known->inode == now.inode)
+					now.number = known->number;
+			}
 		} else {
 			now.number = 0;
 			/* It is of an earlier open file. */

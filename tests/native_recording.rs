@@ -4,11 +4,12 @@ mod folder;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -449,6 +450,48 @@ fn a_thread_reads_from_what_another_has_opened_last() {
     let (opened, read) = (files(opener, Op::Openat), files(reader, Op::Pread64));
     assert_eq!(opened.iter().collect::<BTreeSet<_>>().len(), ROUNDS, "{opened:?}");
     assert_eq!(read, opened);
+}
+
+/// Two threads use each of these files for the first time at the same moment. They were opened before the recording began, so
+/// the programs give them their numbers then.
+#[test]
+fn an_open_file_that_two_threads_meet_at_once_has_one_number() {
+    const FILES: usize = 200;
+    let folder = Folder::new("recording-met-at-once");
+    let (data, path) = (folder.join("data"), folder.join("x.iosb"));
+    fs::write(&data, [7; 8]).unwrap();
+    let files: Vec<fs::File> = (0..FILES).map(|_| fs::File::open(&data).unwrap()).collect();
+    let own = std::process::id().to_string();
+    let mut running = Running::start(&folder, "x.iosb", &["-p", &own, "--duration", "4s"]);
+    let has_begun = |recording: Recording| recording.seconds().next().is_some();
+    running.wait_until(|| Recording::open(&path).is_ok_and(has_begun));
+    // They wait for each other without a system call.
+    let at = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    let read_all = |own: usize| {
+        for (nth, file) in files.iter().enumerate() {
+            at[own].store(nth + 1, Ordering::Release);
+            while at[1 - own].load(Ordering::Acquire) <= nth {
+                std::hint::spin_loop();
+            }
+            assert_eq!(file.read_at(&mut [0; 8], 0).unwrap(), 8);
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| read_all(1));
+        read_all(0);
+    });
+    assert!(running.0.wait().unwrap().success());
+    let recording = Recording::open(&path).unwrap();
+    let descriptors: BTreeSet<i32> = files.iter().map(AsRawFd::as_raw_fd).collect();
+    let mut numbers: BTreeMap<i32, BTreeSet<u32>> = BTreeMap::new();
+    for call in recording.batches(None, None).flat_map(|records| records.calls) {
+        let its = call.fd.filter(|fd| call.op == Op::Pread64 && descriptors.contains(fd));
+        if let Some(fd) = its {
+            numbers.entry(fd).or_default().insert(call.files[0]);
+        }
+    }
+    assert_eq!(numbers.len(), FILES);
+    assert!(numbers.values().all(|numbers| numbers.len() == 1), "{numbers:?}");
 }
 
 /// Calls that wait when counting stops are finished while the last counters are read. They are counted as often as they have
