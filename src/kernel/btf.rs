@@ -128,8 +128,13 @@ const SESSION: &str = "BPF_TRACE_KPROBE_SESSION";
 const HELPERS: &str = "bpf_func_id";
 /// A helper that tracing programs got together with task storage.
 const TASK_STORAGE: &str = "BPF_FUNC_get_current_task_btf";
-/// A helper as old as atomic instructions with a result (5ca419f2864a), which have no name in BTF.
-const SINCE_5_12: &str = "BPF_FUNC_check_mtu";
+/// A helper as old as atomic instructions with a result, which have no name in BTF: of 5.12 (5ca419f2864a) as the verifier knows
+/// them, and on arm64 of 5.18, as they can be compiled there (arch/arm64/net/bpf_jit_comp.c, "bpf, arm64: Support more atomic
+/// operations").
+const AS_OLD_AS_ANSWERING_ATOMICS: &str = match cfg!(target_arch = "aarch64") {
+    true => "BPF_FUNC_copy_from_user_task",
+    false => "BPF_FUNC_check_mtu",
+};
 /// The name changed in 6.0 (ff07a02e9e8e).
 const REQUEST_CODES: [&str; 2] = ["req_op", "req_opf"];
 const REQUEST_FLAGS: &str = "req_flag_bits";
@@ -161,7 +166,7 @@ const NAMES: [&str; 16] = [
     SESSION,
     HELPERS,
     TASK_STORAGE,
-    SINCE_5_12,
+    AS_OLD_AS_ANSWERING_ATOMICS,
     REQUEST_CODES[0],
     REQUEST_CODES[1],
     REQUEST_FLAGS,
@@ -294,7 +299,7 @@ impl Btf<'_> {
             KIND_ENUM if name == HELPERS => {
                 for entry in kind.rows().filter_map(known) {
                     scan.task_storage |= entry == TASK_STORAGE;
-                    scan.answering_atomics |= entry == SINCE_5_12;
+                    scan.answering_atomics |= entry == AS_OLD_AS_ANSWERING_ATOMICS;
                 }
             }
             KIND_ENUM if name == REQUEST_FLAGS || REQUEST_CODES.contains(&name) => {

@@ -99,7 +99,7 @@ pub struct Facts {
     /// Task storage cannot be allocated here: since 6.19 it uses `kmalloc_nolock`, which fails on a CPU without a
     /// 16-byte compare-and-exchange.
     pub storage_refused: bool,
-    /// Whether programs may use atomic instructions that return the old value (5.12).
+    /// Whether programs may use atomic instructions that return the old value (5.12; on arm64 5.18).
     pub answering_atomics: bool,
     /// Numbers of the types that programs may cast pointers to (`bpf_rdonly_cast`, 6.2). Empty: they may not.
     pub cast_types: BTreeMap<&'static str, u32>,
