@@ -44,6 +44,8 @@ const PERIOD: Duration = Duration::from_millis(50);
 const COMMAND_BYTES: usize = 256;
 /// Threads that are known to be defined, and paths that wait for the end of their call, before they are forgotten.
 const MOST_THREADS: usize = 1 << 18;
+/// The longest time between two looks at the name of a thread without calls, in nanoseconds.
+const MOST_BETWEEN_NAMES_NS: u64 = 1_000_000_000;
 /// From this number of waiting paths on, those whose call was lost are looked for.
 const MANY_PATHS: usize = 1 << 12;
 
@@ -64,8 +66,26 @@ pub struct RecordReader {
     described: BTreeMap<u32, [String; 2]>,
     /// Threads that records define.
     defined: BTreeSet<u32>,
-    /// The names of other threads when they were last looked up in `/proc`.
-    found: BTreeMap<u32, String>,
+    /// Other threads, which were looked up in `/proc`.
+    found: BTreeMap<u32, Submitter>,
+}
+
+/// A thread without calls that are recorded.
+#[derive(Debug)]
+struct Submitter {
+    /// `None`: it had ended.
+    name: Option<String>,
+    /// When it was first and last looked up.
+    looked_up_ns: (u64, u64),
+}
+
+impl Submitter {
+    /// Whether its name is to be looked up again. Most programs begin as a copy of a shell, which has the shell's name until it
+    /// executes another program: so that is done more often while it is new.
+    fn is_due(&self, now_ns: u64) -> bool {
+        let (first, last) = self.looked_up_ns;
+        now_ns > last && now_ns - last >= last.saturating_sub(first).min(MOST_BETWEEN_NAMES_NS)
+    }
 }
 
 impl RecordReader {
@@ -140,7 +160,7 @@ impl RecordReader {
             self.add_losses(rings, &first, read_ns, &mut records);
         }
         if self.sees_processes {
-            self.define_submitters(&mut records);
+            self.define_submitters(&mut records, read_ns);
             self.describe(&mut records.threads);
         }
         Ok(records)
@@ -203,8 +223,8 @@ impl RecordReader {
 
     /// Defines threads that requests name and no record does, as they made no call that is recorded. It misses those that have
     /// ended since. Nothing says when such a thread executes another program, or ends and its number is used again, so its name
-    /// is looked up each time.
-    fn define_submitters(&mut self, records: &mut Records) {
+    /// is looked up again and again.
+    fn define_submitters(&mut self, records: &mut Records, now_ns: u64) {
         if self.defined.len() >= MOST_THREADS {
             self.defined.clear();
         }
@@ -217,19 +237,21 @@ impl RecordReader {
                 false => self.defined.insert(thread.tid),
             };
         }
-        let mut looked_up = BTreeSet::new();
         for request in records.requests.iter().filter(|request| request.pid != 0) {
             for tid in [request.pid, request.tid] {
-                if self.defined.contains(&tid) || !looked_up.insert(tid) {
+                let known = self.found.get(&tid);
+                if self.defined.contains(&tid) || known.is_some_and(|known| !known.is_due(now_ns)) {
                     continue;
                 }
                 let name = name_now(request.pid, tid);
-                if let Some(name) = name.filter(|name| self.found.get(&tid) != Some(name)) {
-                    records
-                        .threads
-                        .extend(thread_now(request.pid, tid, name.clone(), request.begin_ns()));
-                    self.found.insert(tid, name);
+                let before = known.and_then(|known| known.name.as_ref());
+                if let Some(name) = name.as_ref().filter(|name| Some(*name) != before) {
+                    let thread = thread_now(request.pid, tid, name.clone(), request.begin_ns());
+                    records.threads.extend(thread);
                 }
+                let first = known.map_or(now_ns, |known| known.looked_up_ns.0);
+                let looked_up_ns = (first, now_ns);
+                self.found.insert(tid, Submitter { name, looked_up_ns });
             }
         }
     }
@@ -1048,7 +1070,7 @@ mod tests {
                 requests: pids.iter().map(|&pid| of(pid)).collect(),
                 ..Records::default()
             };
-            reader.define_submitters(&mut records);
+            reader.define_submitters(&mut records, 1);
             records.threads
         };
         let threads = define(&[0, own, gone, own]);
@@ -1080,11 +1102,26 @@ mod tests {
                 }],
                 ..Records::default()
             };
-            reader.define_submitters(&mut records);
+            reader.define_submitters(&mut records, ended_ns * 1_000_000_000);
             let of_thread = records.threads.into_iter().filter(|thread| thread.tid == tid);
             names.extend(of_thread.map(|thread| (thread.comm, thread.at_ns)));
         }
         assert_eq!(names, [("first".to_owned(), 7), ("second".to_owned(), 9)]);
+    }
+
+    #[test]
+    fn a_submitter_is_looked_up_less_often_as_it_lives() {
+        const SECOND: u64 = 1_000_000_000;
+        let mut submitter = Submitter {
+            name: None,
+            looked_up_ns: (5, 5),
+        };
+        // One drain has many of its requests.
+        assert!(!submitter.is_due(5) && submitter.is_due(6));
+        submitter.looked_up_ns = (5, 105);
+        assert!(!submitter.is_due(204) && submitter.is_due(205));
+        submitter.looked_up_ns = (5, 60 * SECOND);
+        assert!(!submitter.is_due(61 * SECOND - 1) && submitter.is_due(61 * SECOND));
     }
 
     #[test]
