@@ -86,18 +86,6 @@ __noinline int lose_record(__u32 kind)
 	return 0;
 }
 
-/* Room for a record, a pointer to `type`; NULL if there is none, which is counted. */
-#define reserve(of, type) reserve_on(bpf_get_smp_processor_id(), of, type)
-/* The same, where the number of the current CPU is known. */
-#define reserve_on(cpu, of, type)                                                                                      \
-	({                                                                                                             \
-		void *__ring = ring_of(cpu);                                                                           \
-		type *__record = __ring ? bpf_ringbuf_reserve(__ring, sizeof(type), 0) : NULL;                         \
-		if (!__record)                                                                                         \
-			lose_record(of);                                                                               \
-		__record;                                                                                              \
-	})
-
 static __always_inline struct recorder *recorder_slot_of(__u32 thread)
 {
 	struct recorder *first;

@@ -16,6 +16,18 @@ static __always_inline void *ring_of(__u32 cpu)
 	return bpf_map_lookup_elem(&rings, &cpu);
 }
 
+/* Room for a record, a pointer to `type`; NULL if there is none, which lose_record() counts. */
+#define reserve(of, type) reserve_on(bpf_get_smp_processor_id(), of, type)
+/* The same, where the number of the current CPU is known. */
+#define reserve_on(cpu, of, type)                                                                                      \
+	({                                                                                                             \
+		void *__ring = ring_of(cpu);                                                                           \
+		type *__record = __ring ? bpf_ringbuf_reserve(__ring, sizeof(type), 0) : NULL;                         \
+		if (!__record)                                                                                         \
+			lose_record(of);                                                                               \
+		__record;                                                                                              \
+	})
+
 /* The unread bytes of a ring are looked at whenever a record goes beyond a part of this size. */
 #define LOOK_BYTES 8192
 /* include/uapi/linux/bpf.h, BPF_RINGBUF_HDR_SZ: in front of a record. All records are multiples of it. */
