@@ -5,13 +5,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use flate2::Compression;
-use flate2::write::DeflateEncoder;
 use libbpf_cargo::SkeletonBuilder;
 use object::build::Id;
 use object::build::elf::{Builder, SectionData};
@@ -19,6 +16,9 @@ use object::elf::{SHT_STRTAB, STB_LOCAL, STT_FUNC, STT_NOTYPE, STT_OBJECT};
 
 /// The objects: the folder of each, and the value of `WHOLE_STACK` with which it is compiled (`bpf/view.bpf.h`).
 const VIEWS: [(&str, u8); 2] = [("layers", 0), ("stack", 1)];
+
+/// The highest of the levels that zstd is built with (.cargo/config.toml).
+const LEVEL: i32 = 4;
 
 /// Creates the compressed objects and their skeleton in `out`. Returns the size of each uncompressed object in bytes, by
 /// its folder.
@@ -73,7 +73,7 @@ pub fn compile(out: &Path, clang: &OsStr) -> Result<Vec<(&'static str, usize)>, 
     builder.obj(&stack).reference_obj(true);
     builder.generate(&skeleton).expect("the object is one that clang made");
     let text = fs::read_to_string(&skeleton).expect("it was just written");
-    fs::write(&skeleton, inflating(text)).expect("OUT_DIR can be written");
+    fs::write(&skeleton, decompressing(text)).expect("OUT_DIR can be written");
     Ok(VIEWS.map(|(name, _)| name).into_iter().zip(sizes).collect())
 }
 
@@ -113,10 +113,8 @@ fn compile_view(object: &Path, clang: &OsStr, arch: &str, whole_stack: u8) -> Re
 /// Writes the compressed object to a file beside it. Returns the size of the uncompressed object in bytes.
 fn compress(object: &Path) -> usize {
     let bytes = fs::read(object).expect("it was just written");
-    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
-    encoder.write_all(&bytes).expect("a Vec can be written");
-    let compressed = encoder.finish().expect("a Vec can be written");
-    fs::write(object.with_extension("o.deflate"), compressed).expect("OUT_DIR can be written");
+    let compressed = zstd::bulk::compress(&bytes, LEVEL).expect("there is memory for it");
+    fs::write(object.with_extension("o.zst"), compressed).expect("OUT_DIR can be written");
     bytes.len()
 }
 
@@ -193,9 +191,9 @@ fn without_lines(section: &[u8]) -> Vec<u8> {
     stripped
 }
 
-/// Changes the skeleton, which contains an object uncompressed, so that it inflates the object of the builder's view only
+/// Changes the skeleton, which contains an object uncompressed, so that it decompresses the object of the builder's view only
 /// while libbpf opens it, and passes its address in libbpf's structure.
-fn inflating(mut skeleton: String) -> String {
+fn decompressing(mut skeleton: String) -> String {
     const OPEN: &str = "let ret = unsafe { libbpf_sys::bpf_object__open_skeleton(skel_ptr.as_ptr(), open_opts) };";
     let with_object = format!(
         "let bytes = crate::kernel::interface::object(self.view); \

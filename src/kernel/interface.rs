@@ -26,17 +26,14 @@ pub enum View {
 
 /// The BPF object of a view, which is compressed in the executable, and in memory only while libbpf opens it.
 pub(crate) fn object(view: View) -> Vec<u8> {
-    const LAYERS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/layers/iostackbreakdown.o.deflate"));
-    const STACK: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/stack/iostackbreakdown.o.deflate"));
-    let (deflated, size) = match view {
+    const LAYERS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/layers/iostackbreakdown.o.zst"));
+    const STACK: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/stack/iostackbreakdown.o.zst"));
+    let (compressed, size) = match view {
         View::Layers => (LAYERS, LAYERS_SIZE),
         View::WholeStack => (STACK, STACK_SIZE),
     };
-    let mut object = Vec::with_capacity(size);
-    let mut inflate = flate2::Decompress::new(false);
-    // libbpf refuses an incomplete object, such as one for which there was no memory.
-    let _ = inflate.decompress_vec(deflated, &mut object, flate2::FlushDecompress::Finish);
-    object
+    // libbpf refuses an empty object, which is what is left if there was no memory for it.
+    zstd::bulk::decompress(compressed, size).unwrap_or_default()
 }
 
 // SAFETY: C structures of integers, without padding (asserted in abi.h) and valid for every bit pattern.
