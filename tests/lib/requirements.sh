@@ -449,16 +449,29 @@ alone() {
     return "$status"
 }
 
-# Unpacks packages with the dependencies that are missing in the file `status`, completely or not at all.
+# The unpacked packages of which apt has another version by now. Files of different versions need not fit together: QEMU
+# refuses modules of another build.
+outdated() {
+    local package version now
+    [ -e "$unpacked/packages" ] || return 0
+    while read -r package version; do
+        now=$(candidate "$package")
+        [ -z "$now" ] || [ "$now" = "$version" ] || echo "$package"
+    done <"$unpacked/packages"
+}
+
+# Unpacks packages with the dependencies that are missing in the file `status`, and those that are outdated, completely or
+# not at all.
 unpack_packages() {
-    local archives=$cache/apt/cache/archives new=$unpacked.new package
+    local archives=$cache/apt/cache/archives new=$unpacked.new package again
+    mapfile -t again < <(outdated)
     echo 'Unpacking them: a minute or two.'
     # An interrupted run may have left some.
     rm -rf "$archives" "$new"
     apt_said=$({
         mkdir -p "$archives/partial" &&
             LC_ALL=C apt-get "${own_apt[@]}" "${patience[@]}" -o Dir::State::lists="$lists" -o Dir::State::status="$status" \
-                -qq install -y --no-install-recommends --download-only "$@" </dev/null &&
+                -qq install -y --no-install-recommends --download-only "$@" "${again[@]}" </dev/null &&
             mkdir -p "$new/root" &&
             if [ -d "$unpacked/root" ]; then cp -al "$unpacked/root" "$new/"; fi
     } 2>&1) || return
@@ -468,7 +481,11 @@ unpack_packages() {
         libc6_*) ;;
         *) apt_said=$(dpkg-deb -x "$package" "$new/root" 2>&1) || return ;;
         esac
+        dpkg-deb --show --showformat '${Package} ${Version}\n' "$package" >>"$new/packages.new" || return
     done
+    # Of each package the version that was unpacked last.
+    cat "$new/packages.new" "$unpacked/packages" 2>/dev/null | awk '!known[$1]++' >"$new/packages"
+    rm "$new/packages.new"
     apt_said=$(complete_unpacked "$new" 2>&1) || return
     rm -rf "$unpacked" "$archives"
     mv "$new" "$unpacked"
