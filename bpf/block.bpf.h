@@ -816,7 +816,7 @@ struct bio_view {
 	__u64 address;
 	__u32 flags;
 	__u32 bytes;
-	bool on_disk; /* on the selected disk; only set if that has no requests, or in the whole-stack view */
+	bool on_disk; /* on the selected disk, if that has no requests */
 	bool is_stacked; /* its disk has no requests; whole-stack view only */
 };
 
@@ -855,6 +855,8 @@ static __always_inline void read_bio(struct bio *bio, bool direct, struct bio_vi
 
 		view->is_stacked = READ(direct, operations, submit_bio) != NULL;
 	}
+	if (!block.is_bio_based)
+		return;
 	if (block.is_partition)
 		view->on_disk = device && READ(direct, device, bd_dev) == block.disk;
 	else
