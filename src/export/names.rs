@@ -43,6 +43,8 @@ pub struct ThreadName {
     pub parent: u32,
     pub comm: Rc<str>,
     pub cgroup: u64,
+    /// It has ended by then, and another thread may have its number.
+    until_ns: u64,
 }
 
 /// An open file, by its first definition.
@@ -69,12 +71,15 @@ impl Names {
             parent: thread.parent,
             comm: self.text(&thread.comm),
             cgroup: thread.cgroup,
+            until_ns: thread.until_ns(),
         };
         if thread.parent != 0 {
             // A process whose parent has ended gets another one.
             self.parents.entry(thread.pid).or_insert(thread.parent);
         }
-        let is_same = |a: &ThreadName, b: &ThreadName| (a.pid, a.cgroup) == (b.pid, b.cgroup) && a.comm == b.comm;
+        let is_same = |a: &ThreadName, b: &ThreadName| {
+            (a.pid, a.cgroup, a.until_ns) == (b.pid, b.cgroup, b.until_ns) && a.comm == b.comm
+        };
         self.learned += 1;
         self.latest_ns = self.latest_ns.max(thread.at_ns);
         let known = self.threads.entry(thread.tid).or_default();
@@ -164,10 +169,12 @@ impl Names {
         self.texts.retain(|text| Rc::strong_count(text) > 1);
     }
 
-    /// The thread at that moment, or else by its first definition.
+    /// The thread at that moment, or else by its first definition; `None`: it is not known, or has ended, and that of a later
+    /// thread with its number was lost.
     #[must_use]
     pub fn thread_at(&self, tid: u32, at_ns: u64) -> Option<&ThreadName> {
-        self.threads.get(&tid)?.names.at(at_ns)
+        let thread = self.threads.get(&tid)?.names.at(at_ns)?;
+        (at_ns <= thread.until_ns).then_some(thread)
     }
 
     /// The name of a thread at that moment; empty: unknown.
@@ -261,6 +268,21 @@ mod tests {
             Some(2),
             "definitions are repeated in each segment"
         );
+    }
+
+    #[test]
+    fn a_number_that_is_used_again_has_no_name_if_its_definition_was_lost() {
+        const ENDING: u64 = Thread::ENDING_NS;
+        let mut names = Names::default();
+        names.thread(&thread(100, "old"));
+        names.thread(&Thread {
+            has_ended: true,
+            ..thread(200, "old")
+        });
+        let at = |names: &Names| [100, 200 + ENDING, 201 + ENDING].map(|ns| names.comm_at(7, ns).to_owned());
+        assert_eq!(at(&names), ["old", "old", ""]);
+        names.thread(&thread(201, "new"));
+        assert_eq!(at(&names), ["old", "new", "new"]);
     }
 
     #[test]

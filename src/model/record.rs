@@ -336,6 +336,21 @@ pub struct Thread {
     pub has_ended: bool,
 }
 
+impl Thread {
+    /// How long a thread may be at work after its end was recorded, in nanoseconds: it closes its files, and submits what is
+    /// to be written of them. Its number is not used again that soon, since numbers are given in turn.
+    pub const ENDING_NS: u64 = 1_000_000_000;
+
+    /// The last moment that this definition can describe: another thread may have the number of one that has ended.
+    #[must_use]
+    pub fn until_ns(&self) -> u64 {
+        match self.has_ended {
+            true => self.at_ns.saturating_add(Self::ENDING_NS),
+            false => u64::MAX,
+        }
+    }
+}
+
 /// Records of one kind that one CPU could not store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost {

@@ -16,10 +16,6 @@ const SECTOR: u64 = 512;
 /// The longest chain of parents that is followed: a damaged recording may have a circle.
 const MOST_PARENTS: usize = 64;
 
-/// How long a thread may be at work after its end was recorded, in nanoseconds: it closes its files, and submits what is to be
-/// written of them. Its number is not used again that soon, since numbers are given in turn.
-const ENDING: u64 = 1_000_000_000;
-
 /// The kernel's number of the root of control groups, on every machine.
 const ROOT_CGROUP: u64 = 1;
 
@@ -322,10 +318,7 @@ impl Names {
             comm: Rc::clone(&comm),
             uid: thread.uid,
             cgroup: thread.cgroup,
-            until_ns: match thread.has_ended {
-                true => thread.at_ns.saturating_add(ENDING),
-                false => u64::MAX,
-            },
+            until_ns: thread.until_ns(),
         };
         let names = self.threads.entry(thread.tid).or_default();
         names.learn(thread.at_ns, name, ThreadName::eq);
@@ -726,6 +719,7 @@ mod tests {
             has_ended,
             ..super::super::synthetic::process(7, comm)
         };
+        const ENDING: u64 = Thread::ENDING_NS;
         let mut names = Names::default();
         let mut learn = |thread: Thread| {
             names.learn(&Records {
