@@ -13,6 +13,7 @@ mod replay;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::fs::OpenOptions;
 use std::path::Path;
 
 use serde::de::Error;
@@ -20,6 +21,7 @@ use serde::de::Error;
 use self::lines::Lines;
 pub use self::replay::{Comparison, Measured, Recorded, Same, TimedCalls};
 use crate::analyse;
+use crate::document;
 use crate::model::ids::{self, NOT_SPLIT};
 use crate::printable::printable;
 use crate::recording::{Recording, Replayed, Span, is_recording};
@@ -94,7 +96,9 @@ pub fn compare(
     comparable(&before, &after)?;
     if let Some(path) = page {
         let page = page_of(&before, &after);
-        std::fs::write(path, page).map_err(|error| format!("cannot write '{}': {error}", path.display()))?;
+        let mut options = OpenOptions::new();
+        let written = document::write(path, options.write(true).create(true).truncate(true), page.as_bytes());
+        written.map_err(|error| format!("cannot write '{}': {error}", path.display()))?;
     }
     Ok(text(&before, &after, width))
 }

@@ -19,6 +19,7 @@ pub mod catalog;
 pub mod cause;
 pub mod command;
 pub mod compare;
+pub mod document;
 pub mod environment;
 #[cfg(feature = "kernel-side")]
 pub mod event;

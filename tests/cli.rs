@@ -770,6 +770,40 @@ fn a_full_disk_is_an_error() {
     }
 }
 
+/// A page of which the end is missing looks like one of a run that was quiet then.
+#[test]
+fn no_part_of_a_page_is_left_if_it_cannot_be_written() {
+    // As a full disk does, for files.
+    let small = r#"trap '' XFSZ; ulimit -f 8; exec "$@""#;
+    let run = ["-T", "syscall", "--duration", "10ms", "-o", "/dev/null"];
+    let page = Scratch::new("small.html");
+    let asked = [&run[..], &["--html", page.path()]].concat();
+    let error = format!("error: cannot write '{}': File too large", page.path());
+    for _ in ["a new file", "an earlier page"] {
+        assert_fails(shell(small, &asked), 1, &error);
+        assert!(!fs::exists(page.path()).unwrap());
+        fs::write(page.path(), "an earlier page").unwrap();
+    }
+    // A run that ends without a page leaves an earlier one.
+    let refused = [&asked[..], &["-p", "4194304"]].concat();
+    let (status, _) = failure(tool(&refused));
+    assert_ne!(status, 0);
+    assert_eq!(fs::read_to_string(page.path()).unwrap(), "an earlier page");
+    success(tool(&asked));
+    let compared = Scratch::new("compared.html");
+    let compare = ["compare", page.path(), page.path(), "--html", compared.path()];
+    let error = format!("error: cannot write '{}': File too large", compared.path());
+    assert_fails(shell(small, &compare), 1, &error);
+    assert!(!fs::exists(compared.path()).unwrap());
+    // Its name is of the user's making.
+    let link = Scratch::new("link.html");
+    std::os::unix::fs::symlink(page.path(), link.path()).unwrap();
+    let linked = [&run[..], &["--html", link.path()]].concat();
+    let error = format!("error: cannot write '{}': File too large", link.path());
+    assert_fails(shell(small, &linked), 1, &error);
+    assert_eq!(fs::metadata(link.path()).unwrap().len(), 0);
+}
+
 #[test]
 fn a_closed_pipe_is_not_an_error() {
     let script = r#"{ "$@"; echo "status $?" >&2; } | head -3"#;

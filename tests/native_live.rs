@@ -177,3 +177,30 @@ fn what_is_wrong_is_said_on_the_usual_screen() {
     session.wait_for("error: 'there.iosb' exists");
     assert!(!session.is_alternate() && !session.is_raw());
 }
+
+/// A page or a recording of which the end is missing looks like one of a run that was quiet then.
+#[test]
+fn no_part_of_what_a_full_disk_has_no_room_for_is_left() {
+    let folder = Folder::new("native-live-full");
+    let pid = pid();
+    let mut shell = Command::new("sh");
+    shell.args([
+        "-c",
+        r#"trap '' XFSZ; ulimit -f 2; exec "$@""#,
+        "sh",
+        TOOL,
+        "--live",
+        "-p",
+        &pid,
+    ]);
+    let mut session = Session::of(shell, &folder, (100, 24), &[]);
+    session.wait_for(" LIVE");
+    for (key, end) in [("H", "html"), ("w", "iosb")] {
+        session.press(key);
+        session.wait_for(&format!(".{end}': File too large"));
+    }
+    session.end("q");
+    let left = fs::read_dir(&*folder).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}

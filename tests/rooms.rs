@@ -12,6 +12,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("number", &[]),
     ("printable", &[]),
     ("cause", &[]),
+    ("document", &[]),
     ("model", &[]),
     ("catalog", &["model"]),
     ("budget", &["model"]),
@@ -62,7 +63,15 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     (
         "compare",
-        &["model", "view", "printable", "analyse", "recording", "source"],
+        &[
+            "document",
+            "model",
+            "view",
+            "printable",
+            "analyse",
+            "recording",
+            "source",
+        ],
     ),
 ];
 

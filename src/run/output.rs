@@ -17,6 +17,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::args::When;
 use crate::cause::Cause;
+use crate::document;
 use crate::event::{self, Signals};
 use crate::say;
 use crate::signals;
@@ -40,6 +41,8 @@ pub struct Output {
     called: String,
     /// The file did not exist before, and is removed with this unless there will be a report.
     made: Option<PathBuf>,
+    /// It is of no use unless it is complete: a page or a picture, with the path of its file.
+    document: Option<PathBuf>,
     /// There is a COMMAND: the run waits for its end even if the reader is gone.
     has_command: bool,
     /// `None`: nothing has been written so far.
@@ -92,6 +95,7 @@ impl Output {
             file: Arc::new(file),
             is_named: name.is_some(),
             called,
+            document: None,
             has_command,
             writer: None,
             under_way: VecDeque::new(),
@@ -99,12 +103,26 @@ impl Output {
         })
     }
 
-    /// Truncates the file, since there will be a report.
+    /// Opens the output of a page or a picture, which is written at once, and of which no part is left if that fails.
+    pub fn open_document(path: &Path) -> Result<Self, Cause> {
+        let mut output = Self::open(Some(path), false, When::Never)?;
+        output.document = output.is_named.then(|| path.to_owned());
+        Ok(output)
+    }
+
+    /// Truncates the file, since there will be a report. A document keeps its contents until it is written.
     pub fn begin(&mut self) -> Result<(), Cause> {
+        match self.document {
+            Some(_) => Ok(()),
+            None => self.truncate().map_err(|error| self.cannot_write(&error)),
+        }
+    }
+
+    fn truncate(&mut self) -> io::Result<()> {
         self.made = None;
         // A device or a pipe cannot be truncated.
         if self.is_named && self.file.metadata().is_ok_and(|file| file.is_file()) {
-            self.file.set_len(0).map_err(|error| self.cannot_write(&error))?;
+            self.file.set_len(0)?;
         }
         Ok(())
     }
@@ -120,6 +138,9 @@ impl Output {
         print(&mut text)?;
         if text.is_empty() {
             return Ok(());
+        }
+        if self.document.is_some() {
+            self.truncate()?;
         }
         say::erase();
         let writer = match &mut self.writer {
@@ -152,9 +173,19 @@ impl Output {
         let _ = writer.written.read();
         for result in writer.results.try_iter() {
             self.under_way.pop_front();
+            if result.is_err() {
+                self.discard();
+            }
             result?;
         }
         Ok(())
+    }
+
+    /// Removes the part of a document that was written.
+    fn discard(&self) {
+        if let Some(path) = &self.document {
+            document::discard(path, &self.file);
+        }
     }
 
     /// Waits until everything is written, but only briefly once a signal has ended the run.
@@ -193,6 +224,7 @@ impl Output {
     }
 
     fn give_up(&mut self) {
+        self.discard();
         for (piece, _) in self.under_way.drain(..) {
             self.not_written.reports += piece.reports;
             self.not_written.slow_calls += piece.slow_calls;

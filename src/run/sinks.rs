@@ -67,13 +67,13 @@ impl Sinks {
         if let Some(path) = &options.output.svg {
             sinks.push(Sink {
                 view: Box::new(Svg::default()),
-                output: Output::open(Some(path), false, When::Never)?,
+                output: Output::open_document(path)?,
             });
         }
         if let Some(path) = &options.output.html {
             sinks.push(Sink {
                 view: Box::new(Html::default()),
-                output: Output::open(Some(path), false, When::Never)?,
+                output: Output::open_document(path)?,
             });
         }
         Ok(Self {

@@ -69,7 +69,8 @@ impl Session {
         (session, Background(pid))
     }
 
-    fn of(mut tool: Command, folder: &Path, size: (u16, u16), variables: &[(&str, &str)]) -> Self {
+    /// Starts a command that runs the tool.
+    pub fn of(mut tool: Command, folder: &Path, size: (u16, u16), variables: &[(&str, &str)]) -> Self {
         let opened = openpty(&size_of(size), None).unwrap();
         let (master, slave) = (File::from(opened.master), opened.slave);
         // The tool must not keep its own terminal open.

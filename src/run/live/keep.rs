@@ -4,6 +4,7 @@
 //! that takes a hundred times as long, and seconds go on meanwhile.
 
 use std::collections::VecDeque;
+use std::fs;
 use std::io;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -110,7 +111,14 @@ fn joined(writing: JoinHandle<Result<String, Cause>>) -> Result<String, Cause> {
 fn write(meta: &Meta, kept: &Kept) -> Result<String, Cause> {
     let kept = kept.ring(meta)?.copy("the key w of the live view")?;
     let path = named_by_host(&now_in_name(), EXTENSION);
-    let path = under_free_name(&path, |path| kept.write(path, |_| ()))?;
+    let path = under_free_name(&path, |path| {
+        let written = kept.write(path, |_| ());
+        // The seconds are still kept, so that it can be written elsewhere.
+        if written.as_ref().is_err_and(|cause| cause.errno != Some(libc::EEXIST)) {
+            let _ = fs::remove_dir_all(path);
+        }
+        written
+    })?;
     let seconds = Duration::from_nanos(kept.end.to_ns.saturating_sub(kept.end.from_ns)).as_secs_f64();
     Ok(format!(
         "written to {}: {} seconds, without single calls (with them: --live -o FILE)",

@@ -1,9 +1,10 @@
 //! Writes the seconds that the live view keeps as a page for browsers.
 
 use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::io;
 
 use crate::cause::Cause;
+use crate::document;
 use crate::model::events::Events;
 use crate::model::report::slow::LeftOut;
 use crate::number::thousands;
@@ -23,8 +24,7 @@ pub fn write(model: &Model) -> Result<String, Cause> {
     render(model, first, last, &mut page).map_err(|error| Cause::of("cannot make the page", &error))?;
     let path = named_by_host(&now_in_name(), PAGE);
     let path = under_free_name(&path, |path| {
-        let file = OpenOptions::new().write(true).create_new(true).open(path);
-        let written = file.and_then(|mut file| file.write_all(&page));
+        let written = document::write(path, OpenOptions::new().write(true).create_new(true), &page);
         written.map_err(|error| Cause::of(format_args!("cannot write '{}'", path.display()), &error))
     })?;
     let seconds = thousands((last - first + 1) as u64);
