@@ -360,7 +360,8 @@ fn print_not_waited(origins: &[OriginReport], is_by_process: bool, page: &mut Pa
         rows.push((of_whom.to_owned(), Default::default()));
     }
     rows.extend(others.into_iter().map(row));
-    print_table(&rows, [8, 8, 12, 13], super::NAMES, page);
+    let names = rows.iter().map(|(name, _)| name.chars().count()).max();
+    print_table(&rows, [8, 8, 12, 13], names.unwrap_or(0).max(super::NAMES), page);
 }
 
 fn origin_name(origin: &OriginReport, is_narrow: bool) -> &'static str {
@@ -398,6 +399,25 @@ mod tests {
         assert_eq!(shares.iter().sum::<u64>(), 18_441);
         for (part, share) in parts.iter().zip(shares) {
             assert!(share.abs_diff(part / 100) <= 1);
+        }
+    }
+
+    #[test]
+    fn requests_of_each_origin_fit_with_their_whole_name() {
+        for (requests, width) in [(9, 60), (9, 80), (9, 200), (1_234_567, 60), (1_234_567, 80)] {
+            let mut page = Page::new(Some(width));
+            let origin = OriginReport {
+                requests,
+                bytes: 123_456_789_012,
+                queue_ns: 77_000_000 * requests,
+                device_ns: 999_000_000 * requests,
+                ..OriginReport::new(Origin::Unknown, true)
+            };
+            print_not_waited(&[origin], true, &mut page);
+            let text = page.text;
+            let name = if width < WIDTH { "unowned flushes" } else { "flushes for several processes" };
+            assert!(text.contains(name), "{text}");
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}: {text}");
         }
     }
 
