@@ -419,6 +419,41 @@ fn is_about_sample(error: &clap::Error) -> bool {
         && matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(word)) if word == "--sample")
 }
 
+/// What an option needs that was not given, or a verb: `--top needs --by`, `replay needs FILE and --into DIR`.
+fn needs(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
+    const NEEDED: [(&str, &[&str]); 5] = [
+        ("INTERVAL", &["--oneline"]),
+        ("--by", &["--top", "--groups"]),
+        ("--events", &["--last", "--dir"]),
+        ("--live", &["--history", "--limit"]),
+        (
+            "--ring TIME",
+            &[
+                "--until-slower",
+                "--until-error",
+                "--until-stuck",
+                "--after",
+                "--repeat",
+            ],
+        ),
+    ];
+    let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let mut missing: Vec<String> = missing.iter().map(|name| name.replace(['<', '>'], "")).collect();
+    let words = || arguments.iter().filter_map(|word| word.to_str()?.split('=').next());
+    for (needed, options) in NEEDED {
+        let is_missing = missing.iter().any(|name| name.contains(needed));
+        if let Some(option) = words().find(|word| is_missing && options.contains(word)) {
+            return Some(format!("{option} needs {needed}"));
+        }
+    }
+    // What stands first on the command line is last.
+    missing.reverse();
+    let verb = arguments.get(1)?.to_str()?;
+    Some(format!("{verb} needs {} (see --help)", missing.join(" and ")))
+}
+
 /// `parsed`: the error is of the first arguments, so many.
 fn advice_on(error: &clap::Error, arguments: &[OsString], parsed: usize) -> Option<String> {
     let text = |kind| match error.get(kind) {
@@ -427,6 +462,7 @@ fn advice_on(error: &clap::Error, arguments: &[OsString], parsed: usize) -> Opti
     };
     match arguments.get(1).and_then(|verb| verb.to_str()) {
         Some("compare") => return Some(COMPARE.to_owned()),
+        _ if error.kind() == ErrorKind::MissingRequiredArgument => return needs(error, arguments),
         // clap's message names what is wrong with the options of a verb.
         Some("record") if is_about_sample(error) => {
             return Some("record keeps every call, and --sample leaves most of them out; remove it".to_owned());
@@ -446,16 +482,6 @@ fn advice_on(error: &clap::Error, arguments: &[OsString], parsed: usize) -> Opti
         return Some(format!(
             "unknown verb '{word}'; verbs are record, report, export, replay, compare and help"
         ));
-    }
-    if let (ErrorKind::MissingRequiredArgument, Some(ContextValue::Strings(missing))) =
-        (error.kind(), error.get(ContextKind::InvalidArg))
-    {
-        let is_missing = |name: &str| missing.iter().any(|missing| missing.contains(name));
-        return match (is_missing("INTERVAL"), is_missing("--by")) {
-            (true, _) => Some("--oneline needs INTERVAL".to_owned()),
-            (_, true) => Some("--top needs --by".to_owned()),
-            _ => None,
-        };
     }
     let word = match (error.kind(), text(ContextKind::InvalidArg)?) {
         (ErrorKind::ValueValidation, "[INTERVAL]" | "[COUNT]") => text(ContextKind::InvalidValue)?,

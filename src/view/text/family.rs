@@ -415,9 +415,16 @@ mod tests {
             };
             print_not_waited(&[origin], true, &mut page);
             let text = page.text;
-            let name = if width < WIDTH { "unowned flushes" } else { "flushes for several processes" };
+            let name = if width < WIDTH {
+                "unowned flushes"
+            } else {
+                "flushes for several processes"
+            };
             assert!(text.contains(name), "{text}");
-            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}: {text}");
+            assert!(
+                text.lines().all(|line| line.chars().count() <= width),
+                "{width}: {text}"
+            );
         }
     }
 
