@@ -198,12 +198,14 @@ impl Counters {
     /// Folds the next records, whose definitions `names` has.
     pub fn take(&mut self, records: &Records, names: &Names) {
         for lost in &records.lost {
-            let at = self.ends_ns.partition_point(|end| *end < lost.from_ns);
-            if lost.to_ns > self.from_ns
-                && let Some(interval) = self.intervals.get_mut(at)
-            {
-                interval.lost.add(lost);
+            if lost.to_ns <= self.from_ns {
+                continue;
             }
+            // Any of the intervals may lack all of them.
+            let of = |at_ns| self.ends_ns.partition_point(|end| *end < at_ns);
+            let (first, last) = (of(lost.from_ns), of(lost.to_ns));
+            let within = self.intervals.iter_mut().take(last + 1).skip(first);
+            within.for_each(|interval| interval.lost.add(lost));
         }
         for call in &records.calls {
             self.call(call, names);

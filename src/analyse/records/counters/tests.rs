@@ -356,6 +356,31 @@ fn beyond_the_room_groups_are_counted_together() {
     assert_eq!(groups.total.count(), GROUPS as u64 + 10);
 }
 
+#[test]
+fn a_loss_is_said_of_each_interval_that_it_may_be_of() {
+    let wanted = Wanted {
+        ends_ns: vec![100, 200, 300, 400],
+        ..Wanted::default()
+    };
+    let mut counters = Counters::new(&run(BOTH, false), wanted);
+    let lost = |from_ns, to_ns| Lost {
+        cpu: 0,
+        kind: Kind::Call,
+        records: 7,
+        from_ns,
+        to_ns,
+    };
+    let records = Records {
+        lost: vec![lost(150, 300), lost(390, 900)],
+        ..Records::default()
+    };
+    counters.take(&records, &Names::default());
+    let of_intervals: Vec<u64> = std::iter::from_fn(|| counters.next_interval())
+        .map(|interval| interval.incomplete(&[Kind::Call]).iter().map(|one| one.records).sum())
+        .collect();
+    assert_eq!(of_intervals, [0, 7, 7, 7]);
+}
+
 /// What has no record is in the sum of the groups, and never falls.
 #[test]
 fn what_has_no_record_is_a_group_of_its_own() {
