@@ -567,6 +567,7 @@ fn a_report_without_counters_is_made_of_records_or_says_what_is_damaged() {
         let report: Value = serde_json::from_str(&tool(&["report", path, "--json"]).1).unwrap();
         let losses = report["lost"].as_object().unwrap();
         assert!(losses.values().all(Value::is_null), "{report}");
+        assert_eq!(report["cost"]["process_ns"], Value::Null);
         let (status, _, err) = tool(&["compare", path, path]);
         let said = format!("error: '{path}' has no counters of its seconds: {damage}");
         assert!(status == Some(1) && err.starts_with(&said), "{err}");

@@ -468,6 +468,13 @@ impl OpReport {
 }
 
 impl Report {
+    /// CPU time of the tool's own process; `None` if the counters of that time cannot be read.
+    #[must_use]
+    pub fn process_cost(&self) -> Option<Duration> {
+        let is_unknown = self.layers.iter().any(|layer| layer.losses_unknown);
+        (!is_unknown).then_some(self.cost.process)
+    }
+
     /// Run time of all programs in the kernel; `None` if it was not counted.
     #[must_use]
     pub fn probes_cost(&self) -> Option<Runs> {

@@ -80,9 +80,10 @@ objects! {
         pub ns: u64,
     }
 
-    /// The cost of measuring. That of the probes is `None` if the kernel did not count it, for the given reason.
+    /// The cost of measuring. That of the process is `None` if the counters cannot be read, that of the probes if the kernel did
+    /// not count it, for the given reason.
     pub struct Cost {
-        pub process_ns: u64,
+        pub process_ns: Option<u64>,
         pub probes_ns: Option<u64>,
         pub probe_runs: Option<u64>,
         pub reason: Option<String>,

@@ -95,7 +95,7 @@ impl From<&report::Report> for Cost {
     fn from(report: &report::Report) -> Self {
         let probes = report.probes_cost();
         Self {
-            process_ns: nanoseconds(report.cost.process),
+            process_ns: report.process_cost().map(nanoseconds),
             probes_ns: probes.map(|runs| runs.ns),
             probe_runs: probes.map(|runs| runs.count),
             reason: report.cost.no_runs.clone(),

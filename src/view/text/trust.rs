@@ -90,14 +90,13 @@ fn verdict(report: &Report) -> Marked {
         _ => format!("{} at start, {} at end", known(start), known(end)),
     };
     let length = nanoseconds(report.length);
-    let process = nanoseconds(report.cost.process);
     // If the cost of the probes was not measured, it is not shown as 0.
     let probes = report
         .probes_cost()
         .map_or_else(String::new, |runs| format!(", probes {}", share(runs.ns, length)));
-    let cost = match is_known {
-        true => format!("own process {} of a CPU{probes}", share(process, length)),
-        false => "own cost unknown".to_owned(),
+    let cost = match report.process_cost() {
+        Some(process) => format!("own process {} of a CPU{probes}", share(nanoseconds(process), length)),
+        None => "own cost unknown".to_owned(),
     };
     let detached = report.cost.budget.iter().flat_map(|budget| &budget.detached);
     let without = detached.map(|detached| format!("{} at {}", detached.layer.name(), span(detached.after)));
