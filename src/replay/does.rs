@@ -279,6 +279,7 @@ impl Does {
         match self {
             Self::Rename | Self::Unlink | Self::Rmdir | Self::Symlink | Self::Mkdir | Self::Readlink => false,
             Self::Link => extra & FOLLOW != 0,
+            Self::Statx => extra & NO_FOLLOW == 0,
             Self::Stat if op == Op::Lstat => false,
             Self::Stat | Self::Utimens if matches!(op, Op::Newfstatat | Op::Utimensat) => extra & NO_FOLLOW == 0,
             // The flags of fchownat are not recorded. Programs that copy links change their own owners.
@@ -349,6 +350,8 @@ mod tests {
         assert!(Does::Stat.follows(Op::Stat, 0));
         assert!(!Does::Stat.follows(Op::Lstat, 0));
         assert!(!Does::Stat.follows(Op::Newfstatat, 0x100));
+        assert!(!Does::Statx.follows(Op::Statx, 0x900));
+        assert!(Does::Statx.follows(Op::Statx, 0x800));
         assert!(!Does::Unlink.follows(Op::Unlink, 0));
         assert!(Does::Open.follows(Op::Openat, 0));
     }
