@@ -1214,6 +1214,11 @@ fn compare_reads_two_reports_or_says_what_is_wrong_with_them() {
         (&["compare", garbage.path(), path], 1, "error: line 1 of '"),
         (&["compare", path, "/dev/null"], 1, "error: '/dev/null' is a device"),
         (
+            &["compare", path, "/"],
+            1,
+            "error: '/' is a directory; compare takes two files written by --json or --html, or two recordings",
+        ),
+        (
             &["compare", path],
             2,
             "error: compare takes two files written by --json or --html",

@@ -40,7 +40,7 @@ impl Lines {
         if !kind.is_file() && !kind.is_fifo() {
             let is = if kind.is_dir() { "a directory" } else { "a device" };
             return Err(format!(
-                "{name} is {is}; compare takes two files written by --json or --html"
+                "{name} is {is}; compare takes two files written by --json or --html, or two recordings"
             ));
         }
         // Reads from a pipe wait for its writer; without a writer they return end of file.
