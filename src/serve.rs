@@ -108,7 +108,13 @@ impl Listening {
             Address::Inherited => inherited(),
         };
         let failed = |error: io::Error| Cause::of(format_args!("cannot listen at {address}"), &error);
-        let listener = opened.map_err(failed)?;
+        let listener = opened.map_err(|error| {
+            let mut cause = failed(error);
+            if cause.errno == Some(libc::EADDRINUSE) {
+                cause.line += instead(address);
+            }
+            cause
+        })?;
         listener.set_nonblocking().map_err(failed)?;
         let address = match &listener {
             Listener::Tcp(tcp) => tcp.local_addr().map_or_else(|_| address.clone(), Address::Tcp),
@@ -139,13 +145,25 @@ impl Listening {
     }
 }
 
+/// What to do about an address that is in use.
+fn instead(address: &Address) -> &'static str {
+    match address {
+        Address::Unix(path) if !is_socket(path) => " by a file that is no socket; choose another path",
+        Address::Unix(_) => "; choose another path: --metrics=unix:PATH",
+        _ => "; choose another port: --metrics=PORT",
+    }
+}
+
+fn is_socket(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
+}
+
 /// A socket file that no process listens on any more is replaced.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     let first = UnixListener::bind(path);
     let in_use = first.as_ref().is_err_and(|error| error.kind() == ErrorKind::AddrInUse);
-    let is_socket = || fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     if in_use
-        && is_socket()
+        && is_socket(path)
         && UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
     {
         fs::remove_file(path)?;
@@ -532,10 +550,16 @@ mod tests {
         let address = Address::Unix(path.clone());
         drop(Listening::open(&address).unwrap());
         let first = Listening::open(&address).unwrap();
-        assert!(Listening::open(&address).is_err());
+        let refused = |address: &Address| Listening::open(address).unwrap_err().line;
+        let said = refused(&address);
+        assert!(said.ends_with("; choose another path: --metrics=unix:PATH"), "{said}");
         drop(first);
         fs::write(path.with_extension("txt"), "mine").unwrap();
-        assert!(Listening::open(&Address::Unix(path.with_extension("txt"))).is_err());
+        let said = refused(&Address::Unix(path.with_extension("txt")));
+        assert!(
+            said.ends_with(" by a file that is no socket; choose another path"),
+            "{said}"
+        );
         assert_eq!(fs::read_to_string(path.with_extension("txt")).unwrap(), "mine");
         fs::remove_file(path.with_extension("txt")).unwrap();
         fs::remove_file(path).unwrap();

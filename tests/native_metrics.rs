@@ -260,7 +260,9 @@ fn an_address_in_use_is_reported_before_anything_is_attached() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        said.starts_with("error: cannot listen at") && said.lines().count() == 1,
+        said.starts_with("error: cannot listen at")
+            && said.ends_with(" in use; choose another port: --metrics=PORT\n")
+            && said.lines().count() == 1,
         "{said}"
     );
 }
