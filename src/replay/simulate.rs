@@ -663,9 +663,9 @@ impl<'a> Simulation<'a> {
         let node = self.node_of(numbers[0])?;
         match what {
             Does::Ftruncate => step.action.offset = call.extra,
-            // How much several buffers were to hold is in no argument.
+            // How much several buffers were to hold is in no argument. A call on no bytes would not fail.
             Does::Readv | Does::Preadv | Does::Writev | Does::Pwritev if call.size.is_none() => {
-                step.action.size = call.value.max(0).unsigned_abs();
+                step.action.size = u64::try_from(call.value).unwrap_or(1);
             }
             what if what.writes() => {
                 // No more is written than was, so that what is needed is known before.

@@ -914,6 +914,20 @@ fn an_unnamed_file_that_was_open_before_is_opened_by_its_name_in_the_replay() {
     assert_eq!(opened_at_start(&made_of.plan()), [(".iosb-open-5", 2)]);
 }
 
+/// A call on no bytes would succeed whatever the file is.
+#[test]
+fn a_failed_call_on_several_buffers_has_a_byte_to_fail_on() {
+    let mut made_of = Made::default();
+    made_of.define("/a", file(5, 4096));
+    for (op, value) in [(Op::Preadv2, -21), (Op::Writev, -9), (Op::Readv, 0)] {
+        made_of.on_file(1, op, value, 5);
+    }
+    let plan = made_of.plan();
+    let sizes: Vec<_> = plan.actions[0].iter().map(|it| it.size).collect();
+    assert_eq!(sizes, [1, 1, 0]);
+    assert_eq!(plan.needed, [4096]);
+}
+
 #[test]
 fn flags_of_single_reads_and_writes_are_kept() {
     /// `RWF_DSYNC`, `RWF_APPEND` (include/uapi/linux/fs.h).
