@@ -793,6 +793,15 @@ fn no_part_of_a_page_is_left_if_it_cannot_be_written() {
         assert!(!fs::exists(page.path()).unwrap());
         fs::write(page.path(), "an earlier page").unwrap();
     }
+    // Nor is an empty one left by a run that is killed.
+    fs::remove_file(page.path()).unwrap();
+    let killed = r#"exec timeout -s KILL 1 "$@" --duration 1h 2>/dev/null"#;
+    output(shell(
+        killed,
+        &["-T", "syscall", "-o", "/dev/null", "--html", page.path()],
+    ));
+    assert!(!fs::exists(page.path()).unwrap());
+    fs::write(page.path(), "an earlier page").unwrap();
     // A run that ends without a page leaves an earlier one.
     let refused = [&asked[..], &["-p", "4194304"]].concat();
     let (status, _) = failure(tool(&refused));

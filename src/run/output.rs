@@ -107,6 +107,10 @@ impl Output {
     pub fn open_document(path: &Path) -> Result<Self, Cause> {
         let mut output = Self::open(Some(path), false, When::Never)?;
         output.document = output.is_named.then(|| path.to_owned());
+        // It can be made. If the run is killed, there is no empty one.
+        if let Some(made) = output.made.take() {
+            let _ = fs::remove_file(made);
+        }
         Ok(output)
     }
 
@@ -139,7 +143,8 @@ impl Output {
         if text.is_empty() {
             return Ok(());
         }
-        if self.document.is_some() {
+        if let Some(path) = &self.document {
+            self.file = Arc::new(open_file(path)?.0);
             self.truncate()?;
         }
         say::erase();
