@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::number::{percent, share, thousands, time_each};
+use super::number::{percent, rounded, share, thousands, time_each};
 use super::{Page, counted};
 use crate::model::report::replay::{Different, Lateness, ReplayReport};
 use crate::view::errno::errno_name;
@@ -174,20 +174,37 @@ fn operations(report: &ReplayReport, page: &mut Page) {
     for one in report.operations.iter().take(MOST) {
         let each = |sum: u64| sum.checked_div(one.calls).unwrap_or(0);
         let (before, after) = (each(one.recorded_ns), each(one.replayed_ns));
-        let change = if before == 0 {
-            "-".to_owned()
-        } else {
-            format!("{:+.1} %", (after as f64 / before as f64 - 1.0) * 100.0)
-        };
         page.line(&format!(
             "{:<18} {:>12} {:>12} {:>12} {:>11}",
             one.op,
             thousands(one.calls),
             time_each(before),
             time_each(after),
-            change
+            change(before, after)
         ));
     }
+    let more = report.operations.len().saturating_sub(MOST);
+    if more > 0 {
+        page.line(&format!(
+            "({} took less time in the recording: --json has all)",
+            counted(more as u64, "other operation")
+        ));
+    }
+}
+
+/// `+1,004.5 %`; `-`: of nothing.
+fn change(before: u64, after: u64) -> String {
+    let part = u128::from(after.abs_diff(before)) * 1000;
+    let Some(tenths) = rounded(part, before.into()) else {
+        return "-".to_owned();
+    };
+    // What is rounded to zero has no sign.
+    let sign = match after < before {
+        _ if tenths == 0 => "",
+        true => "-",
+        false => "+",
+    };
+    format!("{sign}{}.{} %", thousands(tenths / 10), tenths % 10)
 }
 
 /// A result with everything.
@@ -272,6 +289,25 @@ mod tests {
             "{slow}"
         );
         assert!(slow.lines().all(|line| line.chars().count() <= 80), "{slow}");
+    }
+
+    #[test]
+    fn changes_have_a_sign_and_thousands() {
+        let all = [(200, 149), (200, 200), (100_000, 100_001), (623, 6_881), (0, 5)];
+        let all = all.map(|(before, after)| change(before, after));
+        assert_eq!(all, ["-25.5 %", "0.0 %", "0.0 %", "+1,004.5 %", "-"]);
+    }
+
+    #[test]
+    fn operations_that_are_not_printed_are_counted() {
+        let mut report = example();
+        let one = report.operations[0].clone();
+        report.operations = (0..MOST + 3).map(|_| one.clone()).collect();
+        let mut out = Vec::new();
+        print(&report, Some(80), &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let last = "(3 other operations took less time in the recording: --json has all)";
+        assert_eq!(text.lines().last(), Some(last), "{text}");
     }
 
     #[test]
