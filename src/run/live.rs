@@ -52,8 +52,7 @@ pub struct LiveView {
     slow: (Vec<SlowCall>, u64),
     disks: DiskReader,
     records: Option<Recorded>,
-    /// The seconds that can be written as a recording; `None`: all of the run is being recorded.
-    kept: Option<KeptSeconds>,
+    kept: KeptSeconds,
     attention: Attention,
 }
 
@@ -109,13 +108,13 @@ impl LiveView {
             names: names(&description::disks()),
             fold: Fold::begin(start.at_ns),
         });
-        let kept = match facts.has_records {
-            true => None,
-            false => Some(KeptSeconds::begin(info, start)?),
-        };
+        let mut kept = KeptSeconds::new(info.clone(), Some(live.history_bytes));
+        if !facts.has_records {
+            kept.can_be_written(start);
+        }
         keep_freed();
         Ok(Self {
-            model: Model::new(facts, Some(live.history_bytes)),
+            model: Model::new(facts),
             console: Console::open(options.output.color)?,
             slow: (Vec::new(), 0),
             disks: DiskReader::begin(info.filter.disk.as_deref(), source.diskstats()),
@@ -150,11 +149,8 @@ impl LiveView {
         stacks: StackIncreases,
     ) -> Result<(), Cause> {
         let at_ns = after.at_ns;
-        if let Some(kept) = &mut self.kept {
-            kept.second(before, after, stacks)?;
-            if let Some(written) = kept.written() {
-                say_written(&mut self.console, &mut self.model, written);
-            }
+        if let Some(written) = self.kept.written() {
+            say_written(&mut self.console, &mut self.model, written);
         }
         let moment = self.records.as_mut().map(|recorded| {
             let fold = std::mem::replace(&mut recorded.fold, Fold::begin(at_ns));
@@ -166,9 +162,9 @@ impl LiveView {
             moment,
         };
         let slow = std::mem::take(&mut self.slow);
-        self.model
-            .second(report, slow, beside)
-            .map_err(|error| Cause::of("cannot keep a second", &error))?;
+        self.kept.second((before, after), stacks, &beside)?;
+        self.model.second(report, slow, beside);
+        self.kept.fit(&mut self.model.history);
         // What would have been printed is shown, and printed at the end.
         if let Some(line) = say::last_held() {
             self.model.message = Some(line);
@@ -194,13 +190,12 @@ impl LiveView {
 
     /// Handles keys. Returns whether the run is over.
     pub fn keys(&mut self) -> bool {
-        handle_keys(&mut self.console, &mut self.model, self.kept.as_mut())
+        handle_keys(&mut self.console, &mut self.model, &mut self.kept)
     }
 
     /// Draws what has changed. Returns whether the run is over, because the terminal is closed.
     pub fn show(&mut self) -> bool {
-        handle_late_keys(&mut self.console, &mut self.model, self.kept.as_mut())
-            || self.console.show(&self.model).is_err()
+        refresh(&mut self.console, &mut self.model, &mut self.kept)
     }
 
     /// Handles a signal that concerns the terminal. Returns whether it was one.
@@ -211,7 +206,7 @@ impl LiveView {
     /// Gives the terminal back, and completes what is being written.
     pub fn close(mut self) {
         self.console.close(&self.model);
-        match self.kept.as_mut().and_then(KeptSeconds::finish) {
+        match self.kept.finish() {
             Some(Ok(written)) => say!("{written}"),
             Some(Err(cause)) => say!("error: {cause}"),
             None => {}
@@ -219,26 +214,34 @@ impl LiveView {
     }
 }
 
-/// Returns whether the view is over. `kept`: what can be written as a recording.
-fn handle_keys(console: &mut Console, model: &mut Model, mut kept: Option<&mut KeptSeconds>) -> bool {
+/// Returns whether the view is over.
+fn handle_keys(console: &mut Console, model: &mut Model, kept: &mut KeptSeconds) -> bool {
     let Some(keys) = console.keys() else { return true };
-    keys.into_iter()
-        .any(|key| is_last(key, console, model, kept.as_deref_mut()))
+    keys.into_iter().any(|key| is_last(key, console, model, kept))
 }
 
-/// The same for an ESC that nothing followed.
-fn handle_late_keys(console: &mut Console, model: &mut Model, mut kept: Option<&mut KeptSeconds>) -> bool {
+/// Draws what has changed. Returns whether the view is over.
+fn refresh(console: &mut Console, model: &mut Model, kept: &mut KeptSeconds) -> bool {
+    // An ESC that nothing followed.
     let keys = console.late_keys();
-    keys.into_iter()
-        .any(|key| is_last(key, console, model, kept.as_deref_mut()))
+    if keys.into_iter().any(|key| is_last(key, console, model, kept)) {
+        return true;
+    }
+    give_second(model, kept);
+    console.show(model).is_err()
 }
 
-fn is_last(
-    key: crate::view::live::key::Key,
-    console: &mut Console,
-    model: &mut Model,
-    kept: Option<&mut KeptSeconds>,
-) -> bool {
+/// Gives the view the second that it needs.
+fn give_second(model: &mut Model, kept: &KeptSeconds) {
+    let Some(number) = model.needs_second() else { return };
+    match kept.shown(number) {
+        Ok(Some((report, beside))) => model.give_second(number, report, beside),
+        Ok(None) => {}
+        Err(cause) => model.message = Some(result(Err(cause))),
+    }
+}
+
+fn is_last(key: crate::view::live::key::Key, console: &mut Console, model: &mut Model, kept: &mut KeptSeconds) -> bool {
     console.touch();
     match model.handle(key) {
         None => false,
@@ -249,12 +252,12 @@ fn is_last(
             false
         }
         Some(Action::Html) => {
-            let written = page::write(model);
+            let written = page::write(model, kept);
             say_written(console, model, written);
             false
         }
         Some(Action::Record) => {
-            model.message = kept.map(|kept| result(kept.write()));
+            model.message = Some(result(kept.write()));
             false
         }
     }

@@ -13,5 +13,5 @@ pub mod list;
 mod model;
 
 pub use self::draw::{Look, SMALLEST, draw};
-pub use self::history::{Beside, History};
+pub use self::history::{Beside, Digest, History};
 pub use self::model::{Action, Facts, Model, Pane, Shows};

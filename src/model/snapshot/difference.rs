@@ -11,6 +11,8 @@ use crate::model::report::group::Who;
 /// A snapshot, without the ops and groups that are as in the one before it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Difference {
+    /// All is as it is now, because something is gone.
+    is_whole: bool,
     /// All but the ops and the groups.
     rest: Snapshot,
     /// Those that changed, as they are now.
@@ -88,65 +90,79 @@ mod few {
 }
 
 impl Difference {
-    /// `stacks` is what the groups have counted between the snapshots. `None`: `after` lacks a group or a name that
-    /// `before` has, or has other ops, which a difference cannot say.
+    /// `stacks` is what the groups have counted between the snapshots.
     #[must_use]
-    pub fn between(before: &Snapshot, after: &Snapshot, stacks: StackIncreases) -> Option<Self> {
-        let groups = match (&before.groups, &after.groups) {
-            (Some(before), Some(after)) => Some(GroupsDifference::between(before, after, stacks)?),
-            (None, None) => None,
-            _ => return None,
+    pub fn between(before: &Snapshot, after: &Snapshot, stacks: StackIncreases) -> Self {
+        let nothing = Snapshot::default();
+        let groups = before.groups.as_ref().zip(after.groups.as_ref());
+        let is_whole =
+            before.ops.len() > after.ops.len() || groups.is_some_and(|(before, after)| before.is_beyond(after));
+        let (before, stacks) = match is_whole {
+            true => (&nothing, StackIncreases::between(&nothing, after)),
+            false => (before, stacks),
         };
-        if before.ops.len() != after.ops.len() {
-            return None;
-        }
-        let ops = before.ops.iter().zip(&after.ops).enumerate();
-        let ops = ops.filter(|(_, (before, after))| after.extremes.is_some() || before != after);
-        Some(Self {
+        let ops = after.ops.iter().enumerate();
+        let ops = ops.filter(|(index, op)| op.extremes.is_some() || before.ops.get(*index) != Some(op));
+        let none = GroupsCounters::default();
+        let groups = after.groups.as_ref();
+        let groups =
+            groups.map(|after| GroupsDifference::between(before.groups.as_ref().unwrap_or(&none), after, stacks));
+        Self {
+            is_whole,
             rest: after.without_ops_and_groups(),
-            ops: ops.map(|(index, (_, after))| (index, after.clone())).collect(),
+            ops: ops.map(|(index, op)| (index, op.clone())).collect(),
             groups,
-        })
+        }
     }
 
     /// The later snapshot.
     #[must_use]
-    pub fn after(self, before: Snapshot) -> Snapshot {
-        let groups = self.groups.zip(before.groups);
+    pub fn after(self, mut before: Snapshot) -> Snapshot {
+        if self.is_whole {
+            before = Snapshot::default();
+        }
         let mut ops = before.ops;
         // As for groups.
         ops.iter_mut().for_each(|op| op.extremes = None);
         for (index, after) in self.ops {
-            if let Some(op) = ops.get_mut(index) {
-                *op = after;
+            match ops.get_mut(index) {
+                Some(op) => *op = after,
+                // They were added in their order.
+                None => ops.push(after),
             }
         }
+        let groups = before.groups.unwrap_or_default();
         Snapshot {
             ops,
-            groups: groups.map(|(groups, before)| groups.after(before)),
+            groups: self.groups.map(|difference| difference.after(groups)),
             ..self.rest
         }
     }
 }
 
+impl GroupsCounters {
+    /// Whether it has a group or a name that `after` lacks.
+    fn is_beyond(&self, after: &Self) -> bool {
+        let has_names =
+            || Arc::ptr_eq(&self.who, &after.who) || self.who.keys().all(|group| after.who.contains_key(group));
+        !self.ops.keys().all(|key| after.ops.contains_key(key))
+            || !self.stacks.keys().all(|group| after.stacks.contains_key(group))
+            || !has_names()
+    }
+}
+
 impl GroupsDifference {
-    fn between(before: &GroupsCounters, after: &GroupsCounters, stacks: StackIncreases) -> Option<Self> {
+    fn between(before: &GroupsCounters, after: &GroupsCounters, stacks: StackIncreases) -> Self {
         let has_same_names = Arc::ptr_eq(&before.who, &after.who);
-        let is_complete = before.ops.keys().all(|key| after.ops.contains_key(key))
-            && before.stacks.keys().all(|group| after.stacks.contains_key(group))
-            && (has_same_names || before.who.keys().all(|group| after.who.contains_key(group)));
-        if !is_complete {
-            return None;
-        }
         let ops = after.ops.iter();
         let ops = ops.filter(|(key, op)| op.extremes.is_some() || before.ops.get(key) != Some(op));
         let who = after.who.iter().filter(|_| !has_same_names);
         let who = who.filter(|(group, who)| before.who.get(group) != Some(who));
-        Some(Self {
+        Self {
             ops: ops.map(|(key, op)| (*key, op.clone())).collect(),
             stacks,
             who: who.map(|(group, who)| (*group, who.clone())).collect(),
-        })
+        }
     }
 
     fn after(self, mut groups: GroupsCounters) -> GroupsCounters {
@@ -242,7 +258,7 @@ pub mod tests {
     use crate::fuzz;
     use crate::model::snapshot::ProbeCounts;
 
-    fn between(before: &Snapshot, after: &Snapshot) -> Option<Difference> {
+    fn between(before: &Snapshot, after: &Snapshot) -> Difference {
         Difference::between(before, after, StackIncreases::between(before, after))
     }
 
@@ -305,7 +321,7 @@ pub mod tests {
         }
         let who = &mut after.groups.as_mut().unwrap().who;
         Arc::make_mut(who).insert(4, Who::Unknown(crate::model::ids::By::Process));
-        let difference = between(&before, &after).unwrap();
+        let difference = between(&before, &after);
         let groups = difference.groups.as_ref().unwrap();
         let changed = groups.stacks.families.iter();
         let changed: Vec<_> = changed.map(|family| (family.group, family.index)).collect();
@@ -314,20 +330,25 @@ pub mod tests {
         assert_eq!(groups.stacks.new, [5]);
         assert_eq!(groups.who.iter().map(|(group, _)| *group).collect::<Vec<_>>(), [4, 5]);
         assert_eq!(difference.after(before.clone()), after);
-        // A group that is gone cannot be said.
+        assert!(between(&base(2), &base(3)).ops.is_empty());
+        // Something is gone.
         before
             .groups
             .as_mut()
             .unwrap()
             .stacks
             .insert(9, StackCounters::default());
-        assert_eq!(between(&before, &after), None);
-        assert_eq!(between(&before, &base(3)), None);
         let mut other = base(3);
         other.ops.clear();
-        assert_eq!(between(&base(2), &other), None);
-        let unchanged = between(&base(2), &base(3));
-        assert!(unchanged.is_some_and(|difference| difference.ops.is_empty()));
+        for (before, after) in [
+            (&before, &after),
+            (&before, &base(3)),
+            (&base(2), &after),
+            (&base(2), &other),
+            (&other, &base(2)),
+        ] {
+            assert_eq!(&between(before, after).after(before.clone()), after);
+        }
     }
 
     #[test]
@@ -408,7 +429,7 @@ pub mod tests {
         #[test]
         fn each_snapshot_comes_back_from_the_one_before(run in run()) {
             for pair in run.windows(2) {
-                let difference = between(&pair[0], &pair[1]).unwrap();
+                let difference = between(&pair[0], &pair[1]);
                 let bytes = postcard::to_stdvec(&difference).unwrap();
                 let read: Difference = postcard::from_bytes(&bytes).unwrap();
                 prop_assert_eq!(&read.after(pair[0].clone()), &pair[1]);

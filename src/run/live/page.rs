@@ -6,22 +6,31 @@ use std::io;
 use crate::cause::Cause;
 use crate::document;
 use crate::model::events::Events;
+use crate::model::report::Report;
 use crate::model::report::slow::LeftOut;
 use crate::number::thousands;
 use crate::run::record::{PAGE, named_by_host, now_in_name, under_free_name};
-use crate::view::live::{Model, Shows};
+use crate::view::live::{Digest, Model, Shows};
 use crate::view::{Html, Screen, Sheet, View};
+
+use super::keep::KeptSeconds;
 
 /// Writes it to a new file in the current directory. Returns what was written.
 ///
 /// # Errors
 /// If it cannot be written, in one line.
-pub fn write(model: &Model) -> Result<String, Cause> {
+pub fn write(model: &Model, kept: &KeptSeconds) -> Result<String, Cause> {
     let Some((first, last)) = model.history.range() else {
         return Err("there is no second yet".to_owned().into());
     };
-    let mut page = Vec::new();
-    render(model, first, last, &mut page).map_err(|error| Cause::of("cannot make the page", &error))?;
+    let mut page = Page::default();
+    kept.reports(|number, report| {
+        let digest = model.history.digest(number);
+        digest
+            .map_or(Ok(()), |digest| page.add(report, digest))
+            .map_err(cannot_make)
+    })?;
+    let page = page.end().map_err(cannot_make)?;
     let path = named_by_host(&now_in_name(), PAGE);
     let path = under_free_name(&path, |path| {
         let written = document::write(path, OpenOptions::new().write(true).create_new(true), &page);
@@ -36,25 +45,42 @@ pub fn write(model: &Model) -> Result<String, Cause> {
     Ok(format!("written to {}: {seconds} seconds{left_out}", path.display()))
 }
 
-fn render(model: &Model, first: usize, last: usize, page: &mut Vec<u8>) -> io::Result<()> {
-    let mut html = Html::default();
-    let screen = Screen::default();
-    for number in first..=last {
-        if let (Some((report, _)), Some(digest)) = (model.history.shown(number), model.history.digest(number)) {
-            let events = Events {
-                slow_calls: digest.slow_calls.clone(),
-                // Of all causes.
-                left_out: LeftOut {
-                    limited: digest.left_out,
-                    no_room: 0,
-                },
-                ..Events::default()
-            };
-            html.events(&events, &mut Sheet { out: page, screen })?;
-            html.report(&report, &mut Sheet { out: page, screen })?;
-        }
+fn cannot_make(error: io::Error) -> Cause {
+    Cause::of("cannot make the page", &error)
+}
+
+#[derive(Default)]
+struct Page {
+    html: Html,
+    out: Vec<u8>,
+}
+
+impl Page {
+    fn add(&mut self, report: &Report, digest: &Digest) -> io::Result<()> {
+        let events = Events {
+            slow_calls: digest.slow_calls.clone(),
+            // Of all causes.
+            left_out: LeftOut {
+                limited: digest.left_out,
+                no_room: 0,
+            },
+            ..Events::default()
+        };
+        self.html.events(&events, &mut sheet(&mut self.out))?;
+        self.html.report(report, &mut sheet(&mut self.out))
     }
-    html.end(&mut Sheet { out: page, screen })
+
+    fn end(mut self) -> io::Result<Vec<u8>> {
+        self.html.end(&mut sheet(&mut self.out))?;
+        Ok(self.out)
+    }
+}
+
+fn sheet(out: &mut Vec<u8>) -> Sheet<'_> {
+    Sheet {
+        out,
+        screen: Screen::default(),
+    }
 }
 
 #[cfg(test)]
@@ -65,12 +91,14 @@ mod tests {
     #[test]
     fn a_page_counts_the_slow_calls_that_were_not_kept() {
         let model = example::model(20);
-        let (first, last) = model.history.range().unwrap();
-        let digests = (first..=last).filter_map(|number| model.history.digest(number));
-        assert_eq!(digests.map(|digest| digest.left_out).sum::<u64>(), 6);
-        let mut page = Vec::new();
-        render(&model, first, last, &mut page).unwrap();
-        let page = String::from_utf8(page).unwrap();
+        let (mut page, mut left_out) = (Page::default(), 0);
+        for second in 0..20 {
+            let digest = model.history.digest(second).unwrap();
+            left_out += digest.left_out;
+            page.add(&example::report(second), digest).unwrap();
+        }
+        assert_eq!(left_out, 6);
+        let page = String::from_utf8(page.end().unwrap()).unwrap();
         assert!(page.contains("6 more slow calls are not listed."));
     }
 }

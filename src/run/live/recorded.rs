@@ -13,7 +13,7 @@ use crate::model::clock::Clock;
 use crate::model::recording::Meta;
 use crate::model::report::moment::Moment;
 use crate::model::report::nanoseconds;
-use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::{Snapshot, StackIncreases};
 use crate::number::thousands;
 use crate::recording::{Recording, Replayed};
 use crate::run::report::{check_recorded, in_seconds, say_damage, span, whole_span};
@@ -23,7 +23,8 @@ use crate::source::{Item, Source, Until};
 use crate::view::live::{Beside, Facts, Model, Shows};
 
 use super::console::{Console, check_terminal};
-use super::{Attention, handle_keys, handle_late_keys, missing, names, rules, without_stack};
+use super::keep::KeptSeconds;
+use super::{Attention, give_second, handle_keys, missing, names, refresh, rules, without_stack};
 
 /// The length of a second.
 const SECOND: Duration = Duration::from_secs(1);
@@ -65,14 +66,16 @@ pub fn show(from: &Path, part: &Part, live: &LiveOptions, options: &Options) -> 
         zero_ns: meta.clocks.offset_ns,
         utc_offset: meta.clocks.utc_offset,
     };
+    let source = Replayed::new(&recording, span, Some(SECOND));
     let mut seconds = Seconds {
-        model: Model::new(facts, None),
+        kept: KeptSeconds::new(source.info().clone(), None),
+        model: Model::new(facts),
         rules: rules(clock, &meta.run, &meta.rows, slower_ns, &live.limits, &meta.disks),
         spans: Vec::new(),
         remembered: BTreeMap::new(),
         recording: &recording,
     };
-    seconds.read(Replayed::new(&recording, span, Some(SECOND)))?;
+    seconds.read(source)?;
     let shown = seconds.run(options);
     say_damage(&recording);
     shown
@@ -81,6 +84,7 @@ pub fn show(from: &Path, part: &Part, live: &LiveOptions, options: &Options) -> 
 /// The seconds of a recording.
 struct Seconds<'a> {
     model: Model,
+    kept: KeptSeconds,
     rules: Rules,
     /// By number, by the programs' clock.
     spans: Vec<(u64, u64)>,
@@ -101,7 +105,8 @@ impl Seconds<'_> {
             };
             if let Some(before) = &before {
                 after.hold_back(before);
-                let report = analyse::report(source.info(), before, &after);
+                let stacks = StackIncreases::between(before, &after);
+                let report = analyse::report_with(source.info(), before, &after, &stacks);
                 if self.spans.is_empty() {
                     self.model.facts.missing = without_stack(report.stack.as_ref()).or_else(|| missing(&report));
                 }
@@ -112,9 +117,8 @@ impl Seconds<'_> {
                     trouble: attention.of(&report),
                     ..Beside::default()
                 };
-                self.model
-                    .second(report, (Vec::new(), 0), beside)
-                    .map_err(|error| Cause::of("cannot keep a second", &error))?;
+                self.kept.second((before, &after), stacks, &beside)?;
+                self.model.second(report, (Vec::new(), 0), beside);
                 if self.spans.len().is_multiple_of(100) && say::can_erase() {
                     say::status(&format!("reading: {} seconds", thousands(self.spans.len() as u64)));
                 }
@@ -140,8 +144,9 @@ impl Seconds<'_> {
         let mut console = Console::open(options.output.color)?;
         let mut next = Instant::now() + SECOND;
         loop {
+            give_second(&mut self.model, &self.kept);
             self.give_records();
-            if handle_late_keys(&mut console, &mut self.model, None) || console.show(&self.model).is_err() {
+            if refresh(&mut console, &mut self.model, &mut self.kept) {
                 break;
             }
             if !self.model.is_playing {
@@ -155,7 +160,7 @@ impl Seconds<'_> {
             let event = wait(&signals, &[], None, &others, None, wake);
             match event.map_err(|error| Cause::of("cannot wait for events", &error))? {
                 Event::Keys => {
-                    if handle_keys(&mut console, &mut self.model, None) {
+                    if handle_keys(&mut console, &mut self.model, &mut self.kept) {
                         break;
                     }
                 }

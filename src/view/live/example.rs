@@ -263,11 +263,17 @@ pub fn model(seconds: usize) -> Model {
 }
 
 pub fn with(facts: Facts, seconds: usize) -> Model {
-    let mut model = Model::new(facts, None);
+    let mut model = Model::new(facts);
     for second in 0..seconds {
-        model
-            .second(report(second), slow(second), beside(second))
-            .unwrap_or_else(|error| panic!("{error}"));
+        model.second(report(second), slow(second), beside(second));
     }
+    settle(&mut model);
     model
+}
+
+/// Gives it the second that it needs.
+pub fn settle(model: &mut Model) {
+    if let Some(number) = model.needs_second() {
+        model.give_second(number, report(number), beside(number));
+    }
 }

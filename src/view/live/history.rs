@@ -1,15 +1,12 @@
-//! The seconds that the live view can show again: a digest of each, from which time series are drawn, and its report,
-//! compressed. The oldest are dropped if there is no room.
+//! A digest of each second that the live view can show again, from which time series are drawn. Its counters are kept
+//! outside.
 
 use std::collections::VecDeque;
-use std::io;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::histogram::step_of;
 use crate::model::ids::Family;
-use crate::model::packed::Packed;
 use crate::model::report::Report;
 use crate::model::report::moment::{DiskUse, Moment};
 use crate::model::report::slow::SlowCall;
@@ -94,83 +91,44 @@ pub struct Beside {
     pub moment: Option<Moment>,
 }
 
-/// A second that is kept.
-#[derive(Debug)]
-struct Second {
-    digest: Digest,
-    shown: Packed<(Report, Beside)>,
-}
-
-impl Second {
-    fn bytes(&self) -> usize {
-        size_of::<Self>() + self.digest.bytes() + self.shown.bytes()
-    }
-}
-
 /// The seconds, the oldest first. They are numbered from 0 on, whether they are still kept or not.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct History {
-    seconds: VecDeque<Second>,
+    digests: VecDeque<Digest>,
     /// The number of the oldest that is kept.
     first: usize,
     bytes: usize,
-    /// `None`: no limit.
-    limit: Option<usize>,
 }
 
 impl History {
-    /// `limit`: bytes; `None`: no limit.
-    #[must_use]
-    pub fn new(limit: Option<usize>) -> Self {
-        Self {
-            seconds: VecDeque::new(),
-            first: 0,
-            bytes: 0,
-            limit,
-        }
+    /// Adds a second, with its slow calls, and how many of them are not in the list. Returns its number.
+    pub fn push(&mut self, report: &Report, slow: (Vec<SlowCall>, u64)) -> usize {
+        let digest = Digest::of(report, slow.0, slow.1);
+        self.bytes += digest.bytes();
+        self.digests.push_back(digest);
+        self.first + self.digests.len() - 1
     }
 
-    /// Adds a second, with its slow calls, and how many of them are not in the list. Returns it as it is kept.
-    ///
-    /// # Errors
-    /// If its report cannot be kept, which is an error of the program.
-    pub fn push(&mut self, report: Report, slow: (Vec<SlowCall>, u64), beside: Beside) -> io::Result<(Report, Beside)> {
-        let shown = (slim(report), beside);
-        let second = Second {
-            digest: Digest::of(&shown.0, slow.0, slow.1),
-            shown: Packed::new(&shown)?,
-        };
-        self.bytes += second.bytes();
-        self.seconds.push_back(second);
-        while self.limit.is_some_and(|limit| self.bytes > limit) && self.seconds.len() > 1 {
-            if let Some(oldest) = self.seconds.pop_front() {
-                self.bytes = self.bytes.saturating_sub(oldest.bytes());
-                self.first += 1;
-            }
+    /// Drops the seconds before this one.
+    pub fn drop_before(&mut self, number: usize) {
+        while self.first < number
+            && let Some(oldest) = self.digests.pop_front()
+        {
+            self.bytes -= oldest.bytes();
+            self.first += 1;
         }
-        Ok(shown)
     }
 
     /// The numbers of the oldest and the newest second; `None`: there is none.
     #[must_use]
     pub fn range(&self) -> Option<(usize, usize)> {
-        let last = self.seconds.len().checked_sub(1)?;
+        let last = self.digests.len().checked_sub(1)?;
         Some((self.first, self.first + last))
-    }
-
-    fn at(&self, number: usize) -> Option<&Second> {
-        self.seconds.get(number.checked_sub(self.first)?)
     }
 
     #[must_use]
     pub fn digest(&self, number: usize) -> Option<&Digest> {
-        self.at(number).map(|second| &second.digest)
-    }
-
-    /// The report of a second, and what it has besides.
-    #[must_use]
-    pub fn shown(&self, number: usize) -> Option<(Report, Beside)> {
-        self.at(number)?.shown.get().ok()
+        self.digests.get(number.checked_sub(self.first)?)
     }
 
     /// Bytes that are kept.
@@ -178,25 +136,6 @@ impl History {
     pub fn bytes(&self) -> usize {
         self.bytes
     }
-
-    /// Whether seconds were dropped.
-    #[must_use]
-    pub fn is_cut(&self) -> bool {
-        self.first > 0
-    }
-}
-
-/// A report without what is not shown, and the same in each second.
-fn slim(mut report: Report) -> Report {
-    report.probes.clear();
-    for layer in &mut report.layers {
-        layer.absent.clear();
-        for op in &mut layer.ops {
-            op.attach = Arc::default();
-            op.refused = Arc::default();
-        }
-    }
-    report
 }
 
 #[cfg(test)]
@@ -205,34 +144,27 @@ mod tests {
     use super::*;
 
     fn push(history: &mut History, second: usize) {
-        history
-            .push(example::report(second), example::slow(second), example::beside(second))
-            .unwrap();
+        history.push(&example::report(second), example::slow(second));
     }
 
     #[test]
-    fn seconds_are_shown_again_as_they_were() {
-        let mut history = History::new(None);
+    fn a_digest_is_that_of_its_second() {
+        let mut history = History::default();
         assert_eq!(history.range(), None);
         for second in 0..5 {
             push(&mut history, second);
         }
         assert_eq!(history.range(), Some((0, 4)));
         for second in 0..5 {
-            let (kept, beside) = history.shown(second).unwrap();
-            let made = slim(example::report(second));
-            assert_eq!(
-                serde_json::to_string(&kept).unwrap(),
-                serde_json::to_string(&made).unwrap()
-            );
-            assert_eq!(beside, example::beside(second));
+            let report = example::report(second);
             let digest = history.digest(second).unwrap();
-            let family = &kept.stack.as_ref().unwrap().families[0];
+            let family = &report.stack.as_ref().unwrap().families[0];
+            assert_eq!(digest.time_of_day, report.time_of_day);
             assert_eq!(digest.slow_calls, example::slow(second).0);
             let steps = &digest.family(family.family).unwrap().steps;
             assert_eq!(steps.iter().map(|(_, calls)| calls).sum::<u64>(), family.count());
         }
-        assert!(history.shown(5).is_none() && !history.is_cut());
+        assert!(history.digest(5).is_none());
     }
 
     #[test]
@@ -244,8 +176,8 @@ mod tests {
                 ..calls[0].clone()
             })
             .collect();
-        let mut history = History::new(None);
-        history.push(example::report(0), (many, 3), example::beside(0)).unwrap();
+        let mut history = History::default();
+        history.push(&example::report(0), (many, 3));
         let digest = history.digest(0).unwrap();
         assert_eq!((digest.slow_calls.len(), digest.left_out), (SLOW_CALLS, 10));
         assert!(digest.slow_calls.iter().all(|call| call.total_ns >= 1_007));
@@ -253,21 +185,17 @@ mod tests {
 
     #[test]
     fn the_oldest_are_dropped_and_numbers_stay() {
-        let mut history = History::new(None);
-        push(&mut history, 0);
-        let limit = history.bytes() * 4;
-        let mut history = History::new(Some(limit));
+        let mut history = History::default();
         for second in 0..50 {
             push(&mut history, second);
-            assert!(history.bytes() <= limit, "{}", history.bytes());
         }
-        let (first, last) = history.range().unwrap();
-        assert!(last == 49 && first > 40 && history.is_cut(), "{first}");
-        assert!(history.shown(first - 1).is_none());
+        let all = history.bytes();
+        history.drop_before(40);
+        assert_eq!(history.range(), Some((40, 49)));
+        assert!((1..all / 4).contains(&history.bytes()));
+        assert!(history.digest(39).is_none());
         assert_eq!(history.digest(49).unwrap().time_of_day, example::report(49).time_of_day);
-        // One second is kept, however large it is.
-        let mut tiny = History::new(Some(1));
-        push(&mut tiny, 0);
-        assert_eq!(tiny.range(), Some((0, 0)));
+        history.drop_before(99);
+        assert_eq!((history.range(), history.bytes()), (None, 0));
     }
 }

@@ -1,7 +1,5 @@
 //! The state of the live view. It changes by keys, seconds and the passage of recorded time, and by nothing else.
 
-use std::io;
-
 use super::history::{Beside, History};
 use super::key::Key;
 use super::list::{self, Dimension, Group, OpenFile, Sort};
@@ -102,7 +100,7 @@ pub struct Model {
     pub history: History,
     /// `None`: there is no second yet.
     pub shown: Option<Box<Shown>>,
-    /// The number of the second that is shown; `None`: the newest.
+    /// The number of the second to show, or of one that is no longer kept; `None`: the newest.
     cursor: Option<usize>,
     /// A recording goes on at its recorded speed.
     pub is_playing: bool,
@@ -126,9 +124,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// `limit`: bytes of history; `None`: no limit.
     #[must_use]
-    pub fn new(facts: Facts, limit: Option<usize>) -> Self {
+    pub fn new(facts: Facts) -> Self {
         Self {
             dimension: Dimension::By(facts.by.unwrap_or(By::Process)),
             cursor: match facts.shows {
@@ -136,7 +133,7 @@ impl Model {
                 Shows::Recording(_) => Some(0),
             },
             facts,
-            history: History::new(limit),
+            history: History::default(),
             shown: None,
             is_playing: false,
             pane: Pane::Overview,
@@ -154,28 +151,37 @@ impl Model {
     }
 
     /// Adds a second, with its slow calls, and how many of them are not in the list.
-    ///
-    /// # Errors
-    /// Those of [`History::push`].
-    pub fn second(&mut self, report: Report, slow: (Vec<SlowCall>, u64), beside: Beside) -> io::Result<()> {
-        let (report, beside) = self.history.push(report, slow, beside)?;
-        match self.history.range().filter(|_| self.is_following()) {
-            // What was packed a moment ago need not be unpacked.
-            Some((_, number)) => {
-                self.shown = Some(Box::new(Shown { number, report, beside }));
-            }
-            None => self.settle(),
+    pub fn second(&mut self, report: Report, slow: (Vec<SlowCall>, u64), beside: Beside) {
+        let number = self.history.push(&report, slow);
+        if self.is_following() {
+            self.give_second(number, report, beside);
         }
-        Ok(())
+    }
+
+    /// The number of the second that is to be shown.
+    fn at(&self) -> Option<usize> {
+        let (first, last) = self.history.range()?;
+        Some(self.cursor.unwrap_or(last).clamp(first, last))
+    }
+
+    /// The second that is to be shown, unless it is shown already.
+    #[must_use]
+    pub fn needs_second(&self) -> Option<usize> {
+        let shown = self.shown.as_ref().map(|shown| shown.number);
+        self.at().filter(|number| Some(*number) != shown)
+    }
+
+    /// Shows a second.
+    pub fn give_second(&mut self, number: usize, report: Report, beside: Beside) {
+        self.shown = Some(Box::new(Shown { number, report, beside }));
     }
 
     /// The recorded time goes on by a second.
     pub fn tick(&mut self) {
         let last = self.history.range().map_or(0, |(_, last)| last);
         if self.is_playing {
-            self.cursor = self.cursor.map(|at| (at + 1).min(last));
+            self.cursor = self.at().map(|at| (at + 1).min(last));
             self.is_playing = self.cursor != Some(last);
-            self.settle();
         }
     }
 
@@ -360,22 +366,6 @@ impl Model {
         let mut limits = limits.filter(|(_, limit)| limit.of == Limited::Family(family));
         limits.any(|(index, _)| self.broken(index).is_some_and(|(broken, ..)| broken > 0))
     }
-
-    /// Shows the second of the cursor.
-    fn settle(&mut self) {
-        let Some((first, last)) = self.history.range() else {
-            return;
-        };
-        let number = self.cursor.unwrap_or(last).clamp(first, last);
-        if self.cursor.is_some() {
-            self.cursor = Some(number);
-        }
-        if self.shown.as_ref().is_some_and(|shown| shown.number == number) {
-            return;
-        }
-        let kept = self.history.shown(number);
-        self.shown = kept.map(|(report, beside)| Box::new(Shown { number, report, beside }));
-    }
 }
 
 /// Keys.
@@ -462,10 +452,9 @@ impl Model {
         match self.facts.shows {
             Shows::Kernel => {
                 self.cursor = match self.cursor {
-                    None => self.shown.as_ref().map(|shown| shown.number),
+                    None => self.at(),
                     Some(_) => None,
                 };
-                self.settle();
             }
             Shows::Recording(_) => {
                 self.is_playing = !self.is_playing;
@@ -479,15 +468,14 @@ impl Model {
 
     /// Goes to another second, and pauses.
     fn step(&mut self, seconds: isize) {
-        let Some(shown) = &self.shown else { return };
+        let (Some(at), Some((first, last))) = (self.at(), self.history.range()) else {
+            return;
+        };
         self.is_playing = false;
-        self.cursor = Some(shown.number.saturating_add_signed(seconds));
-        let is_cut = self.history.is_cut();
-        let first = self.history.range().map_or(0, |(first, _)| first);
-        if is_cut && shown.number == first && seconds < 0 {
+        self.cursor = Some(at.saturating_add_signed(seconds).clamp(first, last));
+        if first > 0 && at == first && seconds < 0 {
             self.message = Some("earlier seconds are no longer kept (--history SIZE)".to_owned());
         }
-        self.settle();
     }
 
     fn jump(&mut self, is_end: bool) {
@@ -497,7 +485,6 @@ impl Model {
             (true, Shows::Kernel) => None,
             (true, Shows::Recording(_)) => Some(usize::MAX),
         };
-        self.settle();
     }
 
     /// Moves the selection: of the pane's list, or else of the families.

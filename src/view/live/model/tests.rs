@@ -2,7 +2,18 @@ use super::super::example;
 use super::*;
 
 fn press(model: &mut Model, keys: &str) -> Vec<Option<Action>> {
-    keys.chars().map(|key| model.handle(Key::Char(key))).collect()
+    keys.chars().map(|key| handle(model, Key::Char(key))).collect()
+}
+
+fn handle(model: &mut Model, key: Key) -> Option<Action> {
+    let action = model.handle(key);
+    example::settle(model);
+    action
+}
+
+fn tick(model: &mut Model) {
+    model.tick();
+    example::settle(model);
 }
 
 fn number(model: &Model) -> usize {
@@ -19,8 +30,8 @@ fn recording(seconds: usize) -> Model {
 }
 
 fn add_second(model: &mut Model, second: usize) {
-    let (report, beside) = (example::report(second), example::beside(second));
-    model.second(report, example::slow(second), beside).unwrap();
+    model.second(example::report(second), example::slow(second), example::beside(second));
+    example::settle(model);
 }
 
 #[test]
@@ -32,22 +43,22 @@ fn the_newest_second_is_shown_until_it_pauses() {
     add_second(&mut model, 5);
     add_second(&mut model, 6);
     assert_eq!((number(&model), model.behind()), (4, 2));
-    model.handle(Key::Right);
+    handle(&mut model, Key::Right);
     assert_eq!(number(&model), 5);
-    model.handle(Key::ShiftLeft);
+    handle(&mut model, Key::ShiftLeft);
     assert_eq!(number(&model), 0);
-    model.handle(Key::Left);
+    handle(&mut model, Key::Left);
     assert_eq!(number(&model), 0);
     press(&mut model, "p");
     assert_eq!((number(&model), model.behind(), model.is_following()), (6, 0, true));
-    model.handle(Key::Left);
+    handle(&mut model, Key::Left);
     assert_eq!((number(&model), model.is_following()), (5, false));
-    model.handle(Key::End);
+    handle(&mut model, Key::End);
     assert!(model.is_following());
-    model.handle(Key::Home);
+    handle(&mut model, Key::Home);
     assert_eq!(number(&model), 0);
     for _ in 0..3 {
-        model.handle(Key::ShiftRight);
+        handle(&mut model, Key::ShiftRight);
     }
     assert_eq!((number(&model), model.is_following()), (6, false));
 }
@@ -59,52 +70,34 @@ fn what_is_shown_is_the_report_of_its_second() {
         let shown = model.shown.as_ref().unwrap();
         assert_eq!(shown.report.time_of_day, example::report(second).time_of_day);
         assert_eq!(shown.beside, example::beside(second));
-        model.handle(Key::Left);
+        handle(&mut model, Key::Left);
     }
 }
 
-/// The newest second is shown without being unpacked.
 #[test]
-fn a_second_is_the_same_when_it_is_new_and_later() {
-    let mut model = example::model(3);
-    let text = |model: &Model| {
-        let shown = model.shown.as_ref().unwrap();
-        (
-            shown.number,
-            serde_json::to_string(&shown.report).unwrap(),
-            shown.beside.clone(),
-        )
-    };
-    let new = text(&model);
-    model.handle(Key::Left);
-    assert_ne!(text(&model), new);
-    model.handle(Key::Right);
-    assert_eq!(text(&model), new);
+fn steps_are_counted_from_the_second_that_is_to_be_shown() {
+    let mut model = example::model(9);
+    for _ in 0..3 {
+        model.handle(Key::Left);
+    }
+    assert_eq!((number(&model), model.needs_second()), (8, Some(5)));
+    example::settle(&mut model);
+    assert_eq!((number(&model), model.needs_second()), (5, None));
 }
 
 #[test]
 fn a_pause_on_a_dropped_second_moves_to_the_oldest_one() {
-    let one = {
-        let mut history = History::new(None);
-        history
-            .push(example::report(3), example::slow(3), example::beside(3))
-            .unwrap();
-        history.bytes()
-    };
-    let mut model = Model::new(example::facts(), Some(one * 4));
-    for second in 0..4 {
-        add_second(&mut model, second);
-    }
-    model.handle(Key::Home);
+    let mut model = example::model(4);
+    handle(&mut model, Key::Home);
     press(&mut model, " ");
     press(&mut model, " ");
     for second in 4..30 {
         add_second(&mut model, second);
     }
-    let (first, last) = model.history.range().unwrap();
-    assert_eq!(last, 29);
-    assert!(first > 0 && number(&model) == first);
-    model.handle(Key::Left);
+    model.history.drop_before(20);
+    example::settle(&mut model);
+    assert_eq!(number(&model), 20);
+    handle(&mut model, Key::Left);
     assert!(model.message.as_ref().unwrap().contains("--history"));
 }
 
@@ -112,24 +105,24 @@ fn a_pause_on_a_dropped_second_moves_to_the_oldest_one() {
 fn a_recording_begins_at_its_start_and_plays_to_its_end() {
     let mut model = recording(4);
     assert_eq!((number(&model), model.is_following()), (0, false));
-    model.tick();
+    tick(&mut model);
     assert_eq!(number(&model), 0);
     press(&mut model, " ");
-    model.tick();
-    model.tick();
+    tick(&mut model);
+    tick(&mut model);
     assert_eq!((number(&model), model.is_playing), (2, true));
     press(&mut model, " ");
-    model.tick();
+    tick(&mut model);
     assert_eq!((number(&model), model.is_playing), (2, false));
     press(&mut model, " ");
-    model.tick();
-    model.tick();
+    tick(&mut model);
+    tick(&mut model);
     assert_eq!((number(&model), model.is_playing), (3, false));
     press(&mut model, " ");
     assert!(!model.is_playing && model.message.is_some());
-    model.handle(Key::Home);
+    handle(&mut model, Key::Home);
     assert_eq!(number(&model), 0);
-    model.handle(Key::End);
+    handle(&mut model, Key::End);
     assert_eq!(number(&model), 3);
 }
 
@@ -140,18 +133,18 @@ fn records_are_read_for_the_second_that_is_shown() {
         has_records: true,
         ..example::facts()
     };
-    let mut model = Model::new(facts, None);
+    let mut model = Model::new(facts);
     for second in 0..3 {
-        model
-            .second(example::report(second), (Vec::new(), 0), Beside::default())
-            .unwrap();
+        model.second(example::report(second), (Vec::new(), 0), Beside::default());
     }
+    model.give_second(0, example::report(0), Beside::default());
     assert_eq!(model.needs_records_of(), Some(0));
     model.give_records(1, Moment::default());
     assert_eq!(model.needs_records_of(), Some(0));
     model.give_records(0, example::beside(0).moment.unwrap());
     assert_eq!(model.needs_records_of(), None);
     model.handle(Key::Right);
+    model.give_second(1, example::report(1), Beside::default());
     assert_eq!(model.needs_records_of(), Some(1));
     assert_eq!(example::model(1).needs_records_of(), None);
 }
@@ -160,9 +153,9 @@ fn records_are_read_for_the_second_that_is_shown() {
 fn keys_that_need_the_outside_are_returned() {
     let mut model = example::model(2);
     assert_eq!(press(&mut model, "H"), [Some(Action::Html)]);
-    assert_eq!(model.handle(Key::Interrupt), Some(Action::Quit));
-    assert_eq!(model.handle(Key::Suspend), Some(Action::Suspend));
-    assert_eq!(model.handle(Key::Redraw), Some(Action::Redraw));
+    assert_eq!(handle(&mut model, Key::Interrupt), Some(Action::Quit));
+    assert_eq!(handle(&mut model, Key::Suspend), Some(Action::Suspend));
+    assert_eq!(handle(&mut model, Key::Redraw), Some(Action::Redraw));
     assert_eq!(press(&mut model, "?q"), [None, Some(Action::Quit)]);
     assert_eq!(press(&mut model, "?x"), [None, None]);
     assert_eq!(
@@ -171,7 +164,7 @@ fn keys_that_need_the_outside_are_returned() {
     );
     press(&mut model, "/q");
     assert_eq!((model.is_typing, &*model.filter), (true, "q"));
-    assert_eq!(model.handle(Key::Interrupt), Some(Action::Quit));
+    assert_eq!(handle(&mut model, Key::Interrupt), Some(Action::Quit));
 }
 
 #[test]
@@ -204,9 +197,9 @@ fn the_family_with_most_time_is_selected_until_another_one_is() {
     assert_eq!(model.selected_family(), Some(Family::Metadata));
     press(&mut model, "jjj");
     assert_eq!(model.selected_family(), Some(Family::Metadata));
-    model.handle(Key::PageUp);
+    handle(&mut model, Key::PageUp);
     assert_eq!(model.selected_family(), Some(Family::Read));
-    assert_eq!(Model::new(example::facts(), None).selected_family(), None);
+    assert_eq!(Model::new(example::facts()).selected_family(), None);
 }
 
 #[test]
@@ -226,7 +219,7 @@ fn a_selected_line_stays_with_what_is_in_it() {
     press(&mut model, "k");
     assert_eq!(name(&model), "postgres 4711");
     press(&mut model, "/tar");
-    model.handle(Key::Enter);
+    handle(&mut model, Key::Enter);
     assert_eq!(name(&model), "tar 812");
 }
 
@@ -234,19 +227,19 @@ fn a_selected_line_stays_with_what_is_in_it() {
 fn enter_goes_to_open_files_and_esc_back() {
     let mut model = example::model(3);
     press(&mut model, "3");
-    model.handle(Key::Enter);
+    handle(&mut model, Key::Enter);
     assert_eq!(model.opened, Some((4711, "postgres 4711".to_owned())));
     assert_eq!(model.open_files(4711).unwrap().len(), 2);
     assert_eq!(model.keys().unwrap().len(), 2);
-    model.handle(Key::Escape);
+    handle(&mut model, Key::Escape);
     assert_eq!((model.opened.clone(), model.pane), (None, Pane::Groups));
-    model.handle(Key::Escape);
+    handle(&mut model, Key::Escape);
     assert_eq!(model.pane, Pane::Overview);
-    model.handle(Key::Enter);
+    handle(&mut model, Key::Enter);
     assert_eq!(model.pane, Pane::Latency);
     press(&mut model, "3gggg");
     assert_eq!(model.dimension, Dimension::By(By::File));
-    model.handle(Key::Enter);
+    handle(&mut model, Key::Enter);
     assert!(model.opened.is_none() && model.message.unwrap().contains("only processes"));
 }
 
@@ -255,13 +248,13 @@ fn panes_scales_and_orders_turn() {
     let mut model = example::model(1);
     let panes: Vec<Pane> = (0..6)
         .map(|_| {
-            model.handle(Key::Tab);
+            handle(&mut model, Key::Tab);
             model.pane
         })
         .collect();
     assert_eq!(panes[..5], Pane::ALL[1..]);
     assert_eq!(panes[5], Pane::Overview);
-    model.handle(Key::BackTab);
+    handle(&mut model, Key::BackTab);
     assert_eq!(model.pane, Pane::Limits);
     press(&mut model, "4");
     assert_eq!(model.pane, Pane::SlowCalls);
@@ -289,9 +282,9 @@ fn slow_calls_of_the_last_minute_are_listed_and_filtered() {
     assert!(calls.windows(2).all(|pair| pair[0].ended >= pair[1].ended));
     press(&mut model, "/16602");
     assert_eq!(model.slow_calls().0.len(), 3);
-    model.handle(Key::Backspace);
+    handle(&mut model, Key::Backspace);
     assert_eq!(model.filter, "1660");
-    model.handle(Key::Escape);
+    handle(&mut model, Key::Escape);
     assert_eq!((model.filter.len(), model.slow_calls().0.len()), (0, 6));
     assert_eq!(example::model(2).slow_calls().0.len(), 0);
 }
@@ -310,7 +303,7 @@ fn limits_are_counted_from_histograms_and_exactly_from_records() {
     assert_eq!(all, 50);
     assert!((5..15).contains(&broken), "{broken}");
     assert_eq!((model.broken(2), model.broken(3)), (None, None));
-    model.handle(Key::Left);
+    handle(&mut model, Key::Left);
     assert_eq!(model.broken(0).unwrap().0, 0);
     model.shown.as_mut().unwrap().beside.moment.as_mut().unwrap().limits = vec![[3, 9]];
     assert_eq!(model.broken(0), Some((3, 9, true)));
