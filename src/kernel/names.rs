@@ -210,7 +210,7 @@ pub fn pieces(names: &[u8], length: u32) -> Vec<String> {
 /// Joins such names; `enum path_kind`. The name of a file without a directory depends on its kind.
 #[must_use]
 pub fn path(kind: u32, pieces: &[String]) -> Option<CallPath> {
-    let joined = || pieces.iter().map(|name| format!("/{name}")).collect::<String>();
+    let joined = || pieces.iter().flat_map(|name| ["/", name]).collect::<String>();
     // The root itself has no name.
     let from_root = || if pieces.is_empty() { "/".to_owned() } else { joined() };
     let (kind, text) = match kind {

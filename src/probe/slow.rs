@@ -25,10 +25,9 @@ impl SlowRing {
         let into = Rc::clone(&taken);
         let mut builder = RingBufferBuilder::new();
         builder.add(table, move |bytes| {
-            let mut call = slow_call::default();
             // Both sides use the same structure, so this cannot fail.
-            if plain::copy_from_bytes(&mut call, bytes).is_ok() {
-                into.borrow_mut().push(call);
+            if let Ok(call) = plain::from_bytes::<slow_call>(bytes) {
+                into.borrow_mut().push(*call);
             }
             0
         })?;
@@ -38,13 +37,17 @@ impl SlowRing {
         })
     }
 
-    /// Removes and returns all records, in the order in which the calls ended.
+    /// Removes and passes on all records, in the order in which the calls ended.
     ///
     /// # Errors
     /// The error of the kernel.
-    pub fn take(&self) -> libbpf_rs::Result<Vec<slow_call>> {
+    pub fn take(&self, act: impl FnMut(&slow_call)) -> libbpf_rs::Result<()> {
         self.ring.consume()?;
-        Ok(self.taken.take())
+        let mut taken = self.taken.borrow_mut();
+        taken.iter().for_each(act);
+        // Its memory is kept: records are large.
+        taken.clear();
+        Ok(())
     }
 }
 

@@ -9,9 +9,10 @@ use crate::kernel::interface::types::slow_call;
 use crate::kernel::interface::{PATH_ALONE, SLOW_HAS_FILE, SLOW_HAS_OFFSET, SLOW_HAS_SIZE};
 use crate::kernel::names;
 use crate::model::events::Events;
+use crate::model::ids::Row;
 use crate::model::record::errno_of;
 use crate::model::report::slow::{CallPath, Inode, LeftOut, PathKind, SlowCall, SlowRow};
-use crate::model::run_info::{RunInfo, StackInfo};
+use crate::model::run_info::RunInfo;
 use crate::probe::attach::Attached;
 use crate::sys::clock::monotonic_ns;
 
@@ -55,10 +56,16 @@ impl SlowCalls {
             wall: Timestamp::now(),
             monotonic_ns: monotonic_ns(),
         };
-        let records = ring.take()?;
-        let calls = records.iter();
-        let calls = calls.filter_map(|record| slow_call(record, run, info, &clocks));
-        let slow_calls: Vec<SlowCall> = calls.collect();
+        let measured = Measured::of(info);
+        let rows = Rows {
+            slots: measured
+                .rows()
+                .filter_map(|row| Some((row, measured.slot(row)?)))
+                .collect(),
+            is_split: measured.is_split(),
+        };
+        let mut slow_calls = Vec::new();
+        ring.take(|record| slow_calls.extend(slow_call(record, run, &rows, &clocks)))?;
         let utc_offset = slow_calls.last().map_or(0, |call| utc_offset(call.ended));
         let mut left_out = LeftOut::default();
         if is_last || self.next() <= Instant::now() {
@@ -92,17 +99,20 @@ impl Clocks {
     }
 }
 
+/// The rows that are measured, and where records have them.
+struct Rows {
+    slots: Vec<(Row, usize)>,
+    is_split: bool,
+}
+
 /// Converts a record. `None` if its op is not among those of the run, which no program writes.
-fn slow_call(record: &slow_call, run: &RunInfo, stack: &StackInfo, clocks: &Clocks) -> Option<SlowCall> {
+fn slow_call(record: &slow_call, run: &RunInfo, rows: &Rows, clocks: &Clocks) -> Option<SlowCall> {
     let info = run.ops.get(usize::from(record.op))?;
-    let measured = Measured::of(stack);
     let has = |what: u32| u32::from(record.has) & what != 0;
     let errno = errno_of(record.value);
-    let rows = measured.rows().filter_map(|row| {
-        Some(SlowRow {
-            row,
-            ns: record.rows[measured.slot(row)?],
-        })
+    let times = rows.slots.iter().map(|(row, slot)| SlowRow {
+        row: *row,
+        ns: record.rows[*slot],
     });
     let (major, minor) = names::numbers_of(record.device);
     Some(SlowCall {
@@ -122,8 +132,8 @@ fn slow_call(record: &slow_call, run: &RunInfo, stack: &StackInfo, clocks: &Cloc
         bytes: (info.moves_bytes && errno.is_none()).then_some(record.value.unsigned_abs()),
         errno,
         total_ns: record.total_ns,
-        rows: rows.filter(|row| row.ns > 0).collect(),
-        not_split: !measured.is_split(),
+        rows: times.filter(|row| row.ns > 0).collect(),
+        not_split: !rows.is_split,
     })
 }
 
