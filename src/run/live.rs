@@ -125,8 +125,8 @@ impl LiveView {
     }
 
     /// Adds events of the second that is under way.
-    pub fn events(&mut self, events: &Events) {
-        self.slow.0.extend(events.slow_calls.iter().cloned());
+    pub fn events(&mut self, events: Events) {
+        self.slow.0.extend(events.slow_calls);
         self.slow.1 = self.slow.1.saturating_add(events.left_out.sum());
     }
 

@@ -148,7 +148,6 @@ impl<S: Source> Session<S> {
         }
         if let Some(live) = &mut self.live {
             live.records(&events.records);
-            live.events(&events);
         }
         if let Some(recorder) = &mut self.recorder {
             recorder.records(std::mem::take(&mut events.records));
@@ -160,7 +159,11 @@ impl<S: Source> Session<S> {
         if events.is_empty() {
             return Ok(());
         }
-        self.sinks.events(&events)
+        self.sinks.events(&events)?;
+        if let Some(live) = &mut self.live {
+            live.events(events);
+        }
+        Ok(())
     }
 
     /// Adds the counters of a second to the recording.

@@ -40,7 +40,7 @@ pub struct FamilyDigest {
 impl Digest {
     fn of(report: &Report, mut slow_calls: Vec<SlowCall>, mut left_out: u64) -> Self {
         if let Some(beyond) = slow_calls.len().checked_sub(SLOW_CALLS).filter(|beyond| *beyond > 0) {
-            slow_calls.sort_by_key(|call| std::cmp::Reverse(call.total_ns));
+            slow_calls.select_nth_unstable_by_key(SLOW_CALLS, |call| std::cmp::Reverse(call.total_ns));
             slow_calls.truncate(SLOW_CALLS);
             slow_calls.sort_by_key(|call| call.ended);
             left_out = left_out.saturating_add(beyond as u64);

@@ -308,6 +308,9 @@ pub fn arrange_files(files: &mut Vec<OpenFile>, filter: &str, sort: Sort) {
 /// Whether a slow call is shown.
 #[must_use]
 pub fn shows_call(call: &SlowCall, filter: &str) -> bool {
+    if filter.is_empty() {
+        return true;
+    }
     let filter = filter.to_lowercase();
     let path = call.path.as_ref().map_or("", |path| &path.text);
     let process = format!("{} {}", call.comm, call.pid);
