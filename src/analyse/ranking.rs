@@ -51,13 +51,8 @@ pub fn merged(groups: impl IntoIterator<Item = (Who, Numbers)>) -> Vec<(Who, Num
 /// numbers of groups for which there was no room.
 #[must_use]
 pub fn largest(by: By, mut groups: Vec<(u64, Numbers)>, left_over: Numbers, top: usize) -> Ranked {
-    let mut total = left_over.clone();
-    for (_, numbers) in &groups {
-        total.add(numbers);
-    }
-    sort_like_tables(&mut total);
     groups.retain(|(_, numbers)| !numbers.is_empty());
-    let whole = times(&total);
+    let whole = times(groups.iter().map(|(_, numbers)| numbers).chain([&left_over]));
     groups.sort_by_cached_key(|(number, numbers)| (Reverse(weight(numbers, &whole)), *number));
     let rest = groups.split_off(top.min(groups.len()));
     let mut others = OthersReport {
@@ -69,6 +64,11 @@ pub fn largest(by: By, mut groups: Vec<(u64, Numbers)>, left_over: Numbers, top:
         others.numbers.add(numbers);
     }
     sort_like_tables(&mut others.numbers);
+    let mut total = others.numbers.clone();
+    for (_, numbers) in &groups {
+        total.add(numbers);
+    }
+    sort_like_tables(&mut total);
     Ranked {
         by,
         groups,
@@ -103,17 +103,23 @@ impl Ranked {
     }
 }
 
-/// The time in each layer, and in families, in nanoseconds.
-fn times(total: &Numbers) -> Vec<(Option<Layer>, u64)> {
-    let layers = total.layers.iter().map(|(layer, _)| Some(*layer));
-    let layers = layers.chain([None]);
-    layers.map(|layer| (layer, total.sums(layer).ns)).collect()
+/// The time of all groups together in each layer, and in families, in nanoseconds.
+fn times<'a>(all: impl Iterator<Item = &'a Numbers>) -> BTreeMap<Option<Layer>, u64> {
+    let mut times: BTreeMap<_, u64> = BTreeMap::new();
+    for numbers in all {
+        let layers = numbers.layers.iter().map(|(layer, _)| Some(*layer));
+        for layer in layers.chain([None]) {
+            let sum = times.entry(layer).or_default();
+            *sum = sum.saturating_add(numbers.sums(layer).ns);
+        }
+    }
+    times
 }
 
 /// The weight of a group: its share of the time at the layer where that is largest, then its requests that no call
 /// waited for. `whole`: the [`times`] of all groups.
-fn weight(numbers: &Numbers, whole: &[(Option<Layer>, u64)]) -> (u64, u64) {
-    let share = |(layer, whole): &(Option<Layer>, u64)| {
+fn weight(numbers: &Numbers, whole: &BTreeMap<Option<Layer>, u64>) -> (u64, u64) {
+    let share = |(layer, whole): (&Option<Layer>, &u64)| {
         let part = u128::from(numbers.sums(*layer).ns) << 32;
         let parts = part.checked_div((*whole).into()).unwrap_or(0);
         u64::try_from(parts).unwrap_or(u64::MAX)
@@ -450,7 +456,7 @@ mod tests {
             ranked.groups.iter().for_each(|(_, group)| reported.add(group));
             prop_assert_eq!(all_of(&reported), all_of(&ranked.total));
             prop_assert_eq!(all_of(&reported), all_of(&truth));
-            let whole = times(&ranked.total);
+            let whole = times([&ranked.total].into_iter());
             let weights = ranked.groups.iter().map(|(_, group)| weight(group, &whole));
             prop_assert!(weights.is_sorted_by(|a, b| a >= b));
         }
