@@ -129,7 +129,9 @@ fn watched(file: &File, watcher: &Watcher, base: u64) -> Result<u64, String> {
     let running = Running::start(Command::new("stdbuf").args(stdbuf))?;
     let begun = wait_for("it to begin", MINUTE, || {
         if watcher.begun.is_empty() {
-            return batch(file).is_ok_and(|took| took.as_nanos() as u64 > 4 * base * u64::from(BATCH));
+            // One may be slow because its CPU was needed elsewhere.
+            let is_slow = |took: Duration| took.as_nanos() as u64 > 4 * base * u64::from(BATCH);
+            return (0..BATCHES).all(|_| batch(file).is_ok_and(is_slow));
         }
         running.stdout().contains(watcher.begun) || running.stderr().contains(watcher.begun)
     });
