@@ -9,7 +9,6 @@
 //! once.
 
 use crate::guest::{Output, Running, wait_for};
-use iostackbreakdown::sys::page_bytes;
 use nix::sys::signal::{SigSet, Signal};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -419,7 +418,8 @@ const SPLICES: &[Step] = &[
 
 const MAPPINGS: &[Step] = &[step(3, "msync", MAPPED, Status(0), |h| {
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-    let page = page_bytes() as i64;
+    // SAFETY: takes an integer.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     let length = 4 * page;
     let place = must(sys(
         libc::SYS_mmap,
