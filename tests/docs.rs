@@ -345,6 +345,48 @@ fn reports_of_the_documentation_look_as_the_tool_prints_them() {
     assert!(seen > 8, "{seen}");
 }
 
+/// `compare` calls a difference of a quantile noise if both runs have fewer calls than docs/reports.md says.
+#[test]
+fn differences_of_quantiles_in_the_documentation_have_enough_calls() {
+    const LEAST: [(&str, f64); 3] = [("p50", 13.0), ("p90", 81.0), ("p99", 891.0)];
+    let mut seen = 0;
+    for page in pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        for block in text.split("\n```\n").skip(1).step_by(2) {
+            let [Some(before), Some(after)] = ["before ", "after "].map(|run| seconds(block, run)) else {
+                continue;
+            };
+            let mut calls = [0.0; 2];
+            for line in block.lines() {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                let name = words.first().copied().unwrap_or_default();
+                if name == "calls/s" {
+                    calls = [words[1], words[2]].map(|rate| rate.replace(',', "").parse().unwrap());
+                    calls = [calls[0] * before, calls[1] * after];
+                } else if let Some((_, least)) = LEAST.iter().find(|(quantile, _)| *quantile == name) {
+                    let is_noise = line.ends_with("within noise");
+                    let enough = calls.iter().any(|calls| calls >= least);
+                    assert!(is_noise || enough, "{}: {calls:?} calls: {line}", page.display());
+                    seen += 1;
+                }
+            }
+        }
+    }
+    assert!(seen > 10, "{seen}");
+}
+
+/// How long a run took that `compare` names in a line with this beginning.
+fn seconds(block: &str, beginning: &str) -> Option<f64> {
+    let line = block.lines().find(|line| line.starts_with(beginning))?;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let number: f64 = words.get(2)?.parse().ok()?;
+    match *words.get(3)? {
+        "s" => Some(number),
+        "ms" => Some(number / 1000.0),
+        _ => None,
+    }
+}
+
 /// README's report is an excerpt of the example's.
 #[test]
 fn the_report_of_the_readme_is_that_of_the_example() {
