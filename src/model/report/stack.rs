@@ -39,7 +39,6 @@ pub struct FamilyReport {
     /// The times of all calls. Its count is the family's.
     pub histogram: Histogram,
     /// Layers, then waits, in the order of the stack.
-    #[serde(with = "few")]
     pub rows: Vec<RowReport>,
     /// How reads got their data, in the order of [`ReadClass::ALL`]; empty for other families, and if the block layer
     /// is not measured, or not to the end.
@@ -47,66 +46,13 @@ pub struct FamilyReport {
 }
 
 /// One row of a family.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowReport {
     pub row: Row,
     /// `None`: not measured.
     pub ns: Option<u64>,
     /// Calls that reached the layer; `None` for waits, and if it is not measured.
     pub calls: Option<u64>,
-}
-
-/// Serialises rows by numbers instead of names, and without zeros: a second of the live view has a hundred groups with the
-/// same rows, most of which are 0.
-mod few {
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    use super::RowReport;
-    use crate::model::ids::{Layer, Row};
-
-    /// What a number may be: not measured, 0, or listed.
-    const KINDS: usize = 3;
-
-    /// All rows that there are.
-    fn known() -> impl Iterator<Item = Row> {
-        Layer::ALL.into_iter().map(Row::Layer).chain(Row::WAITS)
-    }
-
-    fn kind(n: Option<u64>) -> usize {
-        n.map_or(0, |n| 1 + usize::from(n > 0))
-    }
-
-    /// As a code for each row and the kinds of its two numbers, and those numbers that are listed.
-    pub fn serialize<S: Serializer>(rows: &[RowReport], to: S) -> Result<S::Ok, S::Error> {
-        let mut codes = Vec::with_capacity(rows.len());
-        let mut listed: Vec<u64> = Vec::with_capacity(2 * rows.len());
-        for RowReport { row, ns, calls } in rows {
-            let index = known().position(|known| known == *row).unwrap_or_default();
-            codes.push((index * KINDS + kind(*ns)) * KINDS + kind(*calls));
-            listed.extend([ns, calls].into_iter().flatten().filter(|n| **n > 0));
-        }
-        (codes, listed).serialize(to)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<RowReport>, D::Error> {
-        let (codes, listed) = <(Vec<usize>, Vec<u64>)>::deserialize(from)?;
-        let mut listed = listed.into_iter();
-        let mut number = |kind| match kind {
-            0 => None,
-            1 => Some(0),
-            _ => listed.next(),
-        };
-        let row = |code: usize| {
-            let row = known().nth(code / KINDS / KINDS);
-            Ok(RowReport {
-                row: row.ok_or_else(|| D::Error::custom("there is no such row"))?,
-                ns: number(code / KINDS % KINDS),
-                calls: number(code % KINDS),
-            })
-        };
-        codes.into_iter().map(row).collect()
-    }
 }
 
 /// Reads that got their data in one way.
@@ -250,39 +196,5 @@ impl FamilyReport {
     #[must_use]
     pub fn estimate(&self) -> Option<Estimate> {
         Estimate::of(&self.histogram, self.total_ns, self.extremes)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_come_back_and_take_a_few_bytes() {
-        let numbers = [None, Some(0), Some(7), Some(u64::MAX)];
-        let rows = Layer::ALL.into_iter().map(Row::Layer).chain(Row::WAITS).zip(0..);
-        let rows = rows.map(|(row, index): (Row, usize)| RowReport {
-            row,
-            ns: numbers[index % 4],
-            calls: numbers[index / 4 % 4],
-        });
-        let all = FamilyReport {
-            rows: rows.collect(),
-            ..FamilyReport::new(Family::Read)
-        };
-        let packed = postcard::to_stdvec(&all).unwrap();
-        assert_eq!(postcard::from_bytes::<FamilyReport>(&packed).unwrap().rows, all.rows);
-        let mut zeros = all.clone();
-        for row in &mut zeros.rows {
-            (row.ns, row.calls) = (Some(0), Some(0));
-        }
-        let without = FamilyReport::new(Family::Read);
-        let [zeros, without] = [zeros, without].map(|family| postcard::to_stdvec(&family).unwrap().len());
-        assert!(zeros <= without + 2 * all.rows.len(), "{zeros} {without}");
-        // What a damaged value may have.
-        let damaged = serde_json::to_string(&all)
-            .unwrap()
-            .replacen("\"rows\":[[", "\"rows\":[[9999,", 1);
-        assert!(serde_json::from_str::<FamilyReport>(&damaged).is_err());
     }
 }
