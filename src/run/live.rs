@@ -195,7 +195,7 @@ impl LiveView {
 
     /// Draws what has changed. Returns whether the run is over, because the terminal is closed.
     pub fn show(&mut self) -> bool {
-        refresh(&mut self.console, &mut self.model, &mut self.kept)
+        settle(&mut self.console, &mut self.model, &mut self.kept) || self.console.show(&self.model).is_err()
     }
 
     /// Handles a signal that concerns the terminal. Returns whether it was one.
@@ -220,15 +220,12 @@ fn handle_keys(console: &mut Console, model: &mut Model, kept: &mut KeptSeconds)
     keys.into_iter().any(|key| is_last(key, console, model, kept))
 }
 
-/// Draws what has changed. Returns whether the view is over.
-fn refresh(console: &mut Console, model: &mut Model, kept: &mut KeptSeconds) -> bool {
-    // An ESC that nothing followed.
+/// Handles an ESC that nothing followed, and gives the view the second that it needs. Returns whether the view is over.
+fn settle(console: &mut Console, model: &mut Model, kept: &mut KeptSeconds) -> bool {
     let keys = console.late_keys();
-    if keys.into_iter().any(|key| is_last(key, console, model, kept)) {
-        return true;
-    }
+    let is_over = keys.into_iter().any(|key| is_last(key, console, model, kept));
     give_second(model, kept);
-    console.show(model).is_err()
+    is_over
 }
 
 /// Gives the view the second that it needs.

@@ -24,7 +24,7 @@ use crate::view::live::{Beside, Facts, Model, Shows};
 
 use super::console::{Console, check_terminal};
 use super::keep::KeptSeconds;
-use super::{Attention, give_second, handle_keys, missing, names, refresh, rules, without_stack};
+use super::{Attention, handle_keys, missing, names, rules, settle, without_stack};
 
 /// The length of a second.
 const SECOND: Duration = Duration::from_secs(1);
@@ -144,9 +144,11 @@ impl Seconds<'_> {
         let mut console = Console::open(options.output.color)?;
         let mut next = Instant::now() + SECOND;
         loop {
-            give_second(&mut self.model, &self.kept);
+            if settle(&mut console, &mut self.model, &mut self.kept) {
+                break;
+            }
             self.give_records();
-            if refresh(&mut console, &mut self.model, &mut self.kept) {
+            if console.show(&self.model).is_err() {
                 break;
             }
             if !self.model.is_playing {
