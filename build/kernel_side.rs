@@ -17,9 +17,6 @@ use object::elf::{SHT_STRTAB, STB_LOCAL, STT_FUNC, STT_NOTYPE, STT_OBJECT};
 /// The objects: the folder of each, and the value of `WHOLE_STACK` with which it is compiled (`bpf/view.bpf.h`).
 const VIEWS: [(&str, u8); 2] = [("layers", 0), ("stack", 1)];
 
-/// The highest of the levels that zstd is built with (.cargo/config.toml).
-const LEVEL: i32 = 4;
-
 /// Creates the compressed objects and their skeleton in `out`. Returns the size of each uncompressed object in bytes, by
 /// its folder.
 ///
@@ -113,7 +110,7 @@ fn compile_view(object: &Path, clang: &OsStr, arch: &str, whole_stack: u8) -> Re
 /// Writes the compressed object to a file beside it. Returns the size of the uncompressed object in bytes.
 fn compress(object: &Path) -> usize {
     let bytes = fs::read(object).expect("it was just written");
-    let compressed = zstd::bulk::compress(&bytes, LEVEL).expect("there is memory for it");
+    let compressed = zstd::bulk::compress(&bytes, zstd::DEFAULT_COMPRESSION_LEVEL).expect("there is memory for it");
     fs::write(object.with_extension("o.zst"), compressed).expect("OUT_DIR can be written");
     bytes.len()
 }
