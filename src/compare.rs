@@ -33,7 +33,7 @@ use crate::view::json::{Form, SCHEMA_VERSION};
 use crate::view::text::WIDTH;
 use crate::view::text::estimate::estimates;
 use crate::view::text::name::beginning;
-use crate::view::text::number::{ColumnUnit, decimal_bytes, time_each, time_sum, unit_of_bytes, unit_of_times};
+use crate::view::text::number::{ColumnUnit, decimal_bytes, signed, time_each, time_sum, unit_of_bytes, unit_of_times};
 use crate::view::{Json, Screen, Sheet, View};
 
 /// The number of standard errors that count as noise.
@@ -759,14 +759,6 @@ fn difference(old: f64, new: f64, is_noise: bool, text: &impl Fn(f64) -> String)
             String::new()
         },
         is_noise,
-    }
-}
-
-/// What is rounded to zero has no sign.
-fn signed(sign: &str, number: String) -> String {
-    match number.contains(|c| matches!(c, '1'..='9')) {
-        true => format!("{sign}{number}"),
-        false => number,
     }
 }
 

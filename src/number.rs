@@ -118,8 +118,16 @@ pub fn share(part: u64, whole: u64) -> String {
 pub fn percent(part: u64, whole: u64) -> String {
     rounded(u128::from(part) * 1000, whole.into()).map_or_else(
         || String::from("-"),
-        |tenths| format!("{}.{} %", tenths / 10, tenths % 10),
+        |tenths| format!("{}.{} %", thousands(tenths / 10), tenths % 10),
     )
+}
+
+/// What is rounded to zero has no sign.
+pub fn signed(sign: &str, number: String) -> String {
+    match number.contains(|c| matches!(c, '1'..='9')) {
+        true => format!("{sign}{number}"),
+        false => number,
+    }
 }
 
 /// The unit of a column, and the number of decimals.

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::number::{percent, rounded, share, thousands, time_each};
+use super::number::{percent, share, signed, thousands, time_each};
 use super::{Page, counted};
 use crate::model::report::replay::{Different, Lateness, ReplayReport};
 use crate::view::errno::errno_name;
@@ -194,17 +194,8 @@ fn operations(report: &ReplayReport, page: &mut Page) {
 
 /// `+1,004.5 %`; `-`: of nothing.
 fn change(before: u64, after: u64) -> String {
-    let part = u128::from(after.abs_diff(before)) * 1000;
-    let Some(tenths) = rounded(part, before.into()) else {
-        return "-".to_owned();
-    };
-    // What is rounded to zero has no sign.
-    let sign = match after < before {
-        _ if tenths == 0 => "",
-        true => "-",
-        false => "+",
-    };
-    format!("{sign}{}.{} %", thousands(tenths / 10), tenths % 10)
+    let sign = if after < before { "-" } else { "+" };
+    signed(sign, percent(after.abs_diff(before), before))
 }
 
 /// A result with everything.
