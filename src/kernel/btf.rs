@@ -19,7 +19,7 @@ use std::rc::Rc;
 use libbpf_sys as sys;
 
 use self::image::{Image, Type, Wanted};
-use super::beginnings::Beginnings;
+use super::beginnings::{Beginnings, LETTERS};
 use super::block::BlockFacts;
 use super::{FactsError, Fprobe};
 use crate::model::abi::{
@@ -172,6 +172,7 @@ const NAMES: [&str; 16] = [
     REQUEST_FLAGS,
 ];
 const PREFIXES: [&str; 3] = [TRACEPOINT, "REQ_OP_", "__REQ_"];
+const _: () = assert!(TRACEPOINT.len() >= LETTERS && "REQ_OP_".len() >= LETTERS && "__REQ_".len() >= LETTERS);
 
 /// Maximum length of a chain of pointers and qualifiers.
 const MAX_DEPTH: u32 = 32;

@@ -97,11 +97,12 @@ impl Symbols {
 /// The rest of a line from the name on, which follows a full-length address and a letter.
 fn name_of(line: &[u8]) -> Option<&[u8]> {
     const AT: usize = 2 * size_of::<u64>() + " T ".len();
-    match line.get(AT - 1) {
-        Some(b' ') => line.get(AT..),
+    let from = match line.get(AT - 1) {
+        Some(b' ') => line.get(AT..)?,
         // Not the format of a 64-bit kernel.
-        _ => line.splitn(3, |&byte| byte == b' ').nth(2),
-    }
+        _ => line.splitn(3, |&byte| byte == b' ').nth(2)?,
+    };
+    from.get(..memchr::memchr2(b'\t', b'\n', from)?)
 }
 
 /// The wanted name and its symbol. The name is checked first: nearly every line ends there.

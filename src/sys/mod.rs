@@ -5,6 +5,7 @@ pub mod assembly;
 pub mod capabilities;
 pub mod clock;
 pub mod counters;
+pub mod mapped;
 pub mod memory;
 pub mod perf;
 pub mod table;

@@ -12,6 +12,7 @@ use std::os::unix::fs::FileExt;
 use libbpf_sys as sys;
 
 use crate::kernel::beginnings::Beginnings;
+use crate::sys::mapped::FileBytes;
 
 /// The magic number of `struct btf_header`.
 pub(super) const MAGIC: u16 = 0xeb9f;
@@ -27,10 +28,12 @@ const NAME_SIZE: usize = 512;
 
 /// The positions of types and names.
 pub(super) struct Image<'base> {
-    types: Vec<u8>,
+    types: FileBytes,
     /// The offset of the first of each [`STRIDE`] types, beginning with number `first_id`.
     offsets: Vec<u32>,
     count: u32,
+    /// The number and the offset of each type that has one of the wanted names.
+    wanted: Vec<(u32, u32)>,
     known: Names,
     file: File,
     /// The range of names in the file.
@@ -71,18 +74,30 @@ impl Type<'_> {
 }
 
 /// The size of the data of a type's kind. `None`: the kind is not known.
+#[inline]
 fn size_of_more(info: u32) -> Option<usize> {
-    let entries = (info & 0xffff) as usize;
-    Some(match info >> 24 & 0x1f {
-        sys::BTF_KIND_INT | sys::BTF_KIND_VAR | sys::BTF_KIND_DECL_TAG => 4,
-        sys::BTF_KIND_ARRAY => 12,
-        sys::BTF_KIND_STRUCT | sys::BTF_KIND_UNION | sys::BTF_KIND_DATASEC | sys::BTF_KIND_ENUM64 => 12 * entries,
-        sys::BTF_KIND_ENUM | sys::BTF_KIND_FUNC_PROTO => 8 * entries,
-        sys::BTF_KIND_PTR..=sys::BTF_KIND_TYPE_TAG => 0,
-        _ => return None,
-    })
+    let (once, each) = (*MORE.get(info as usize >> 24 & 0x1f)?)?;
+    Some(usize::from(once) + usize::from(each) * (info & 0xffff) as usize)
 }
 
+/// By kind: the bytes behind a type, and those of each of its entries. There is no kind 0.
+const MORE: [Option<(u8, u8)>; sys::BTF_KIND_ENUM64 as usize + 1] = {
+    let mut all = [Some((0, 0)); sys::BTF_KIND_ENUM64 as usize + 1];
+    all[0] = None;
+    all[sys::BTF_KIND_INT as usize] = Some((4, 0));
+    all[sys::BTF_KIND_VAR as usize] = Some((4, 0));
+    all[sys::BTF_KIND_DECL_TAG as usize] = Some((4, 0));
+    all[sys::BTF_KIND_ARRAY as usize] = Some((12, 0));
+    all[sys::BTF_KIND_STRUCT as usize] = Some((0, 12));
+    all[sys::BTF_KIND_UNION as usize] = Some((0, 12));
+    all[sys::BTF_KIND_DATASEC as usize] = Some((0, 12));
+    all[sys::BTF_KIND_ENUM64 as usize] = Some((0, 12));
+    all[sys::BTF_KIND_ENUM as usize] = Some((0, 8));
+    all[sys::BTF_KIND_FUNC_PROTO as usize] = Some((0, 8));
+    all
+};
+
+#[inline]
 fn word_at(bytes: &[u8], offset: usize) -> Option<u32> {
     let word = bytes.get(offset..offset + 4)?;
     word.try_into().ok().map(u32::from_ne_bytes)
@@ -110,6 +125,7 @@ impl Names {
         (bit / 64, 1 << (bit % 64))
     }
 
+    #[inline]
     fn get(&self, offset: u32) -> Option<&str> {
         let (word, bit) = Self::bit_of(offset);
         if self.bits[word] & bit == 0 {
@@ -133,12 +149,12 @@ impl<'base> Image<'base> {
         let size = file.metadata()?.len();
         let [at, strings] = sections(&header, size).ok_or_else(no_btf)?;
         // All offsets are 32-bit numbers.
-        let mut types = vec![0; usize::try_from(at.end - at.start).map_err(|_| no_btf())?];
-        file.read_exact_at(&mut types, at.start)?;
+        let types = FileBytes::of(&file, at)?;
         let mut image = Self {
             types,
             offsets: Vec::new(),
             count: 0,
+            wanted: Vec::new(),
             known: find(&file, &strings, wanted)?,
             file,
             first_id: base.map_or(1, |base| base.first_id + base.count),
@@ -148,23 +164,30 @@ impl<'base> Image<'base> {
             strings,
             base,
         };
-        let mut next = 0;
-        while next < image.types.len() {
-            if (image.count as usize).is_multiple_of(STRIDE) {
-                image.offsets.push(next as u32);
-            }
-            let more = word_at(&image.types, next + 4).and_then(size_of_more);
-            next += TYPE_SIZE + more.ok_or_else(no_btf)?;
-            image.count += 1;
-        }
-        if next > image.types.len() {
-            return Err(no_btf());
-        }
         // Its own offsets begin after the base's.
         for (offset, _) in &mut image.known.sorted {
             *offset += image.first_name;
             let (word, bit) = Names::bit_of(*offset);
             image.known.bits[word] |= bit;
+        }
+        let types: &[u8] = &image.types;
+        let mut next = 0;
+        while next < types.len() {
+            if (image.count as usize).is_multiple_of(STRIDE) {
+                image.offsets.push(next as u32);
+            }
+            let words: Option<&[u8; TYPE_SIZE]> = types[next..].first_chunk();
+            let words = words.ok_or_else(no_btf)?;
+            let head = word_at(words, 0).zip(word_at(words, 4));
+            let (name, info) = head.ok_or_else(no_btf)?;
+            if image.known(name).is_some() {
+                image.wanted.push((image.first_id + image.count, next as u32));
+            }
+            next += TYPE_SIZE + size_of_more(info).ok_or_else(no_btf)?;
+            image.count += 1;
+        }
+        if next > types.len() {
+            return Err(no_btf());
         }
         Ok(image)
     }
@@ -185,38 +208,31 @@ impl<'base> Image<'base> {
         if own >= self.count {
             return None;
         }
+        let types: &[u8] = &self.types;
         let mut offset = *self.offsets.get(own as usize / STRIDE)? as usize;
         for _ in 0..own as usize % STRIDE {
-            offset += TYPE_SIZE + size_of_more(word_at(&self.types, offset + 4)?)?;
+            offset += TYPE_SIZE + size_of_more(word_at(types, offset + 4)?)?;
         }
         self.type_from(offset)
     }
 
     fn type_from(&self, offset: usize) -> Option<Type<'_>> {
-        let info = word_at(&self.types, offset + 4)?;
+        let types: &[u8] = &self.types;
+        let info = word_at(types, offset + 4)?;
         let more = offset + TYPE_SIZE;
         Some(Type {
-            name: word_at(&self.types, offset)?,
+            name: word_at(types, offset)?,
             info,
-            size_or_type: word_at(&self.types, offset + 8)?,
-            more: self.types.get(more..more + size_of_more(info)?)?,
+            size_or_type: word_at(types, offset + 8)?,
+            more: types.get(more..more + size_of_more(info)?)?,
         })
     }
 
-    /// Its own types that have one of the wanted names, without the base's: each with its number and name. Of a hundred
-    /// thousand only the first words are looked at.
+    /// Its own types that have one of the wanted names, without the base's: each with its number and name.
     pub(super) fn wanted_types(&self) -> impl Iterator<Item = (u32, Type<'_>, &str)> {
-        let mut next = (self.first_id, 0);
-        std::iter::from_fn(move || {
-            loop {
-                let (id, offset) = next;
-                let name = word_at(&self.types, offset)?;
-                let more = size_of_more(word_at(&self.types, offset + 4)?)?;
-                next = (id + 1, offset + TYPE_SIZE + more);
-                if let Some(name) = self.known(name) {
-                    return Some((id, self.type_from(offset)?, name));
-                }
-            }
+        self.wanted.iter().filter_map(|&(id, offset)| {
+            let kind = self.type_from(offset as usize)?;
+            Some((id, kind, self.known(kind.name)?))
         })
     }
 
@@ -281,26 +297,25 @@ fn find(file: &File, strings: &Range<u64>, wanted: &Wanted<impl Fn(&str) -> bool
         file.read_exact_at(&mut bytes[left..left + size], next)?;
         let offset = next - left as u64 - strings.start;
         let chunk = &bytes[..left + size];
-        let mut rest = chunk;
-        while let Ok(name) = CStr::from_bytes_until_nul(rest) {
-            let name = name.to_bytes();
+        let mut start = 0;
+        for end in memchr::memchr_iter(0, chunk) {
+            let name = &chunk[start..end];
             if wanted.beginnings.may_have(name)
                 && let Ok(name) = str::from_utf8(name)
                 && (wanted.is_wanted)(name)
             {
-                let offset = offset + (chunk.len() - rest.len()) as u64;
-                names.sorted.push((offset as u32, name.into()));
+                names.sorted.push(((offset + start as u64) as u32, name.into()));
             }
-            rest = &rest[name.len() + 1..];
+            start = end + 1;
         }
         next += size as u64;
-        let range = chunk.len() - rest.len()..chunk.len();
-        left = range.len();
+        let end = chunk.len();
+        left = end - start;
         if left == bytes.len() {
             // No name is that long.
             left = 0;
         }
-        bytes.copy_within(range.end - left..range.end, 0);
+        bytes.copy_within(end - left..end, 0);
     }
     Ok(names)
 }
