@@ -453,56 +453,77 @@ static __always_inline long completed_value(__u64 address, struct async_call *ca
 	return value;
 }
 
-/* A completion function is called, perhaps in an interrupt. */
-static __always_inline int complete(__u64 kiocb, long value)
+/*
+ * A completion function is called, perhaps in an interrupt, or a request has failed and gets no other attempt: it was
+ * cancelled while it waited for a worker or a page, by a user or because its process exits. (The function of failures is also
+ * called after an entry point has returned the error; the request is then no longer in the table.) `session`: the context whose
+ * cookie has the point of the function; NULL: it is `point`.
+ */
+static __always_inline int complete(void *session, __u32 point, __u64 kiocb, long value)
 {
 	__u64 now = bpf_ktime_get_ns();
 	struct async_call *call;
 
 	/* kiocb_done(), which is hooked on older kernels, is also called if nothing has completed. */
-	if (value == -EIOCBQUEUED)
+	if (!session && point != POINT_FAILED && value == -EIOCBQUEUED)
 		return 0;
 	call = bpf_map_lookup_elem(&asynchronous, &kiocb);
 	if (!call)
 		return 0;
-	if (value == -EAGAIN && !call->is_aio && !call->nowait) {
+	/* Asked only now: most requests are those of others. */
+	if (session)
+		point = bpf_get_attach_cookie(session);
+	if (point == POINT_FAILED) {
+		value = BPF_CORE_READ((struct io_kiocb *)kiocb, cqe.res);
+	} else if (value == -EAGAIN && !call->is_aio && !call->nowait) {
 		/* A worker will make another attempt (io_rw_should_reissue). */
 		call->parked_ns = now;
 		call->state = ASYNC_PARKED;
 		return 0;
+	} else {
+		value = completed_value(kiocb, call, value);
 	}
-	finish(kiocb, call, now, completed_value(kiocb, call, value), true);
-	return 0;
-}
-
-/*
- * A request has failed and gets no other attempt: it was cancelled while it waited for a worker or a page, by a user or
- * because its process exits. (It is also called after an entry point has returned the error; the request is then no
- * longer in the table.)
- */
-static __always_inline int fail(__u64 kiocb)
-{
-	struct async_call *call = bpf_map_lookup_elem(&asynchronous, &kiocb);
-
-	if (call)
-		finish(kiocb, call, bpf_ktime_get_ns(), BPF_CORE_READ((struct io_kiocb *)kiocb, cqe.res), true);
+	finish(kiocb, call, now, value, true);
 	return 0;
 }
 
 SEC("fentry")
 int complete_fentry(void *ctx)
 {
-	if (SPECIALISED_POINT() == POINT_FAILED)
-		return fail(CONTEXT_WORD(ctx, 0));
-	return complete(CONTEXT_WORD(ctx, 0), CONTEXT_WORD(ctx, 1));
+	__u32 point = SPECIALISED_POINT();
+
+	/* Without a second argument where there is none: the verifier knows how many there are. */
+	if (point == POINT_FAILED)
+		return complete(NULL, POINT_FAILED, CONTEXT_WORD(ctx, 0), 0);
+	return complete(NULL, POINT_COMPLETED, CONTEXT_WORD(ctx, 0), CONTEXT_WORD(ctx, 1));
+}
+
+/*
+ * All completions by one link of trampolines (fentry.multi; libbpf knows no section of that name). The functions have different
+ * arguments as far as the verifier knows, so a helper reads these.
+ */
+SEC("fentry")
+int complete_multi(void *ctx)
+{
+	__u64 kiocb, value;
+
+	if (bpf_get_func_arg(ctx, 0, &kiocb) || bpf_get_func_arg(ctx, 1, &value))
+		return 0;
+	return complete(NULL, POINT_COMPLETED, kiocb, value);
 }
 
 SEC("kprobe")
 int complete_function(struct pt_regs *ctx)
 {
-	if (SPECIALISED_POINT() == POINT_FAILED)
-		return fail(PT_REGS_PARM1(ctx));
-	return complete(PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx));
+	return complete(NULL, SPECIALISED_POINT(), PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx));
+}
+
+/* All functions by one link, where the point of each is its cookie. Their returns are not seen. */
+SEC("kprobe.session")
+int complete_session(struct pt_regs *ctx)
+{
+	complete(ctx, 0, PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx));
+	return 1;
 }
 
 #endif

@@ -651,6 +651,13 @@ fn completions_run_in_interrupts_and_have_two_programs_each() {
         let (plan, _) = planned("6.12", command_line);
         assert_eq!(plan.completion_hooks, [&first[..], &[Hook::Kprobe]], "{command_line}");
     }
+    let (plan, _) = planned("7", "");
+    let sets = [
+        &[Hook::Fentry, Hook::Session][..],
+        &[Hook::Fentry, Hook::Kprobe],
+        &[Hook::Kprobe],
+    ];
+    assert_eq!(plan.completion_hooks, sets);
     let mut facts = facts("6.12", "", &[]);
     facts.fentry = false;
     let plan = plan::plan(&[Layer::Vfs], &facts, Choice::Auto);

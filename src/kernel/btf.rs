@@ -73,6 +73,7 @@ pub struct Scan {
     pub lockless_memory: bool,
     pub session: bool,
     pub fsession: bool,
+    pub fentry_multi: bool,
     pub task_storage: bool,
     pub answering_atomics: bool,
     /// Whether static functions are included; before pahole 1.18 they were not.
@@ -124,6 +125,7 @@ const RETHOOK: &str = "rethook";
 const ATTACH_TYPES: &str = "bpf_attach_type";
 const FENTRY: &str = "BPF_TRACE_FENTRY";
 const FSESSION: &str = "BPF_TRACE_FSESSION";
+const FENTRY_MULTI: &str = "BPF_TRACE_FENTRY_MULTI";
 const SESSION: &str = "BPF_TRACE_KPROBE_SESSION";
 const HELPERS: &str = "bpf_func_id";
 /// A helper that tracing programs got together with task storage.
@@ -153,7 +155,7 @@ const EVENTS: [&str; 8] = [
 ];
 
 /// Names, and prefixes of names, that are always needed.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     STATIC_FUNCTION,
     PER_CPU_VALUES,
     LOCKLESS_MEMORY,
@@ -163,6 +165,7 @@ const NAMES: [&str; 16] = [
     ATTACH_TYPES,
     FENTRY,
     FSESSION,
+    FENTRY_MULTI,
     SESSION,
     HELPERS,
     TASK_STORAGE,
@@ -294,6 +297,7 @@ impl Btf<'_> {
                 for entry in kind.rows().filter_map(known) {
                     scan.fentry |= entry == FENTRY;
                     scan.fsession |= entry == FSESSION;
+                    scan.fentry_multi |= entry == FENTRY_MULTI;
                     scan.session |= entry == SESSION;
                 }
             }

@@ -78,6 +78,7 @@ impl<'a> FactsBuilder<'a> {
         self.facts = Facts {
             fentry: scan.fentry,
             fsession: scan.fsession,
+            fentry_multi: scan.fentry_multi,
             fprobe: scan.fprobe,
             per_cpu_values: scan.per_cpu_values,
             session: scan.session,

@@ -85,6 +85,8 @@ pub struct Facts {
     pub fentry: bool,
     /// `BPF_TRACE_FSESSION` (7.0), where `fentry` is available.
     pub fsession: bool,
+    /// `BPF_TRACE_FENTRY_MULTI` (7.x): one program at the entries of several functions, by one link.
+    pub fentry_multi: bool,
     /// The PMU `kprobe`.
     pub kprobe: bool,
     pub fprobe: Fprobe,

@@ -33,8 +33,8 @@ use crate::sys::own;
 use super::binned::BinnedCounters;
 use super::config::Setup;
 use super::kprobe_event::KprobeEvents;
-use super::plan::{BlockWay, Plan, PlannedOp, PlannedPoint, PlannedRow, does_call};
-use super::program::{Loading, Programs};
+use super::plan::{BlockWay, Plan, PlannedCompletion, PlannedOp, PlannedPoint, PlannedRow, does_call};
+use super::program::{self, Loading, Programs};
 use super::records::RecordRings;
 use super::refusal::{CALL_EVENTS, Refusal, Refused, Why};
 use super::request::Stage;
@@ -547,6 +547,15 @@ impl Attaching<'_> {
     fn completions(&mut self) -> bool {
         let Setup { plan, selection, .. } = self.setup;
         for &hook in selection.completions {
+            if hook == Hook::Session {
+                if self.completions_by_session(plan).is_err() {
+                    return false;
+                }
+                continue;
+            }
+            if hook == Hook::Fentry && self.completions_by_one_link(plan).is_ok() {
+                continue;
+            }
             let mut shared = None;
             for end in &plan.completions {
                 match self.completion(&end.function, hook, POINT_COMPLETED, &mut shared) {
@@ -566,12 +575,56 @@ impl Attaching<'_> {
         selection.completions.is_empty() || plan.completions.is_empty() || !self.attached.completions.is_empty()
     }
 
+    /// Attaches one link of trampolines to all completions, if the kernel has such links.
+    fn completions_by_one_link(&mut self, plan: &Plan) -> io::Result<()> {
+        let template = &self.attached.skeleton.progs.complete_multi;
+        if !self.attached.programs.has(template) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let facts = self.setup.facts;
+        let number = |end: &PlannedCompletion| {
+            let function = facts.functions.get(&end.function)?.btf.as_ref()?;
+            function.module.is_none().then_some(function.id)
+        };
+        let numbers: Option<Vec<u32>> = plan.completions.iter().map(number).collect();
+        let numbers = numbers.ok_or(io::ErrorKind::NotFound)?;
+        let functions: Vec<&str> = plan.completions.iter().map(|end| end.function.as_str()).collect();
+        // Not shared: a program that is attached twice is skipped where it is running.
+        let program = Rc::new(self.load_copy(template, Hook::Fentry, None, None)?);
+        let link = program::attach_to_entries(&program, &numbers)?;
+        self.completed_by(Hook::Fentry, &functions, plan, program, link);
+        Ok(())
+    }
+
+    /// Attaches one link to all completions, and to the end of requests without one ([`Self::failure`]).
+    fn completions_by_session(&mut self, plan: &Plan) -> io::Result<()> {
+        let program = self.program(&self.attached.skeleton.progs.complete_session)?;
+        let (functions, points): (Vec<&str>, Vec<u64>) = ends_of_requests(plan).unzip();
+        let known = &self.setup.facts.functions;
+        let link = attach_multi_to(&program, &functions, &points, known, sys::BPF_TRACE_KPROBE_SESSION, 0)?;
+        self.loaded.borrow_mut().insert(Hook::Session);
+        self.completed_by(Hook::Session, &functions, plan, program, link);
+        Ok(())
+    }
+
+    /// All completions are seen by this link.
+    fn completed_by(&mut self, hook: Hook, functions: &[&str], plan: &Plan, program: Rc<OwnedFd>, link: OwnedFd) {
+        for end in &plan.completions {
+            let hooks = self.attached.completions.entry(end.function.clone()).or_default();
+            hooks.push(hook);
+        }
+        let probe = Probe::on_event(None, hook, functions, Some(program));
+        self.attached.probes.push(probe);
+        self.attached.returns.push((None, Detachable::Fd(link)));
+    }
+
     /// Attaches to the end of requests without a completion. Without it, they count as active until their memory is
     /// reused.
     fn failure(&mut self) {
         let Setup { plan, selection, .. } = self.setup;
-        // The function is never called in an interrupt: one hook is enough.
-        let (Some(failure), Some(&hook)) = (&plan.failure, selection.completions.last()) else {
+        // The function is never called in an interrupt: one hook is enough. A session has it already.
+        let last = selection.completions.last().filter(|hook| **hook != Hook::Session);
+        let (Some(failure), Some(&hook)) = (&plan.failure, last) else {
             return;
         };
         if let Ok((program, link)) = self.completion(&failure.function, hook, POINT_FAILED, &mut None) {
@@ -856,6 +909,14 @@ impl Attaching<'_> {
             last: None,
         });
     }
+}
+
+/// The functions at which a session sees the end of asynchronous requests, with their points.
+fn ends_of_requests(plan: &Plan) -> impl Iterator<Item = (&str, u64)> {
+    let completed = plan.completions.iter().map(|end| (end, POINT_COMPLETED));
+    let failed = plan.failure.iter().map(|end| (end, POINT_FAILED));
+    let all = completed.chain(failed.filter(|(end, _)| end.in_btf));
+    all.map(|(end, point)| (end.function.as_str(), point.into()))
 }
 
 fn on_trampoline(program: &OwnedFd, function: &BtfFunction) -> io::Result<Detachable> {

@@ -327,9 +327,10 @@ fn choose_completions(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<'_>
     let progs = &mut open.progs;
     let by_fentry = completions.contains(&Hook::Fentry) && plan.completions.iter().any(|end| end.in_btf);
     progs.complete_fentry.set_autoload(by_fentry);
-    let mut others = completions.iter().filter(|hook| !hook.is_trampoline());
-    let other = others.next().filter(|_| !plan.completions.is_empty());
-    progs.complete_function.set_autoload(other.is_some());
+    progs.complete_multi.set_autoload(by_fentry && setup.facts.fentry_multi);
+    let by = |hook| completions.contains(&hook) && !plan.completions.is_empty();
+    progs.complete_function.set_autoload(by(Hook::Kprobe));
+    progs.complete_session.set_autoload(by(Hook::Session));
 }
 
 fn entries(n: usize) -> u32 {

@@ -625,16 +625,22 @@ fn entry_hook(facts: &Facts) -> Option<Hook> {
 /// while any program of these kinds is running (`bpf_prog_active`, `kprobe_running`): never in a task, but often in an
 /// interrupt during entries and returns of other calls. So each completion has two programs, and a request is counted
 /// by the first one that runs. Without preemption in the kernel, two trampolines miss only an interrupt within an
-/// interrupt; with it, a trampoline and a kprobe together miss less.
+/// interrupt; with it, a trampoline and a program of these kinds together miss less: a session, which one link attaches to all of
+/// them, or kprobes.
 fn completion_hooks(facts: &Facts, completions: &[PlannedCompletion]) -> Vec<Vec<Hook>> {
     let fentry = Some(Hook::Fentry).filter(|&hook| is_offered(hook, facts));
     let on_all = |hook: &Hook| completions.iter().all(|end| fits(end.in_btf, *hook));
     let other = entry_hook(facts).filter(on_all);
-    let mut sets = match fentry {
+    // Elsewhere a session takes an entry of a pool before it asks the program.
+    let has_no_pool = facts.fprobe == Fprobe::Graph;
+    let session = Some(Hook::Session).filter(|hook| has_no_pool && is_offered(*hook, facts) && on_all(hook));
+    let mut sets: Vec<Vec<Hook>> = match fentry {
         Some(fentry) if !facts.preemption.is_possible() => vec![vec![fentry; 2]],
         _ => {
-            let both = other.map(|other| fentry.into_iter().chain([other]).collect());
-            both.into_iter().collect()
+            let others = session.into_iter().chain(other);
+            others
+                .map(|other| fentry.into_iter().chain([other]).collect())
+                .collect()
         }
     };
     sets.extend(other.or(fentry).map(|hook| vec![hook]));

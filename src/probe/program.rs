@@ -36,6 +36,9 @@ const LICENSE: &CStr = c"Dual MIT/GPL";
 /// The object has no programs that really are of this type.
 const STAND_IN: (ProgramType, sys::bpf_prog_type) = (ProgramType::RawTracepoint, sys::BPF_PROG_TYPE_RAW_TRACEPOINT);
 
+/// The program for a link of several trampolines, and `BPF_TRACE_FENTRY_MULTI`, which libbpf does not know.
+const MULTI: (&str, sys::bpf_attach_type) = ("complete_multi", 59);
+
 /// The maximum size of the verifier's log of a refused program, in bytes.
 const LOG_SIZE: usize = 1 << 20;
 
@@ -280,10 +283,11 @@ fn load(
     } else {
         kind
     };
+    let is_multi = template.name() == MULTI.0;
     let mut options = sys::bpf_prog_load_opts {
         sz: size_of::<sys::bpf_prog_load_opts>() as sys::size_t,
         // libbpf-rs lacks names for some attach types, so these are numbers.
-        expected_attach_type: attach_type,
+        expected_attach_type: if is_multi { MULTI.1 } else { attach_type },
         ..Default::default()
     };
     if let Some(target) = target {
@@ -337,6 +341,44 @@ fn load(
             }
         }
     })
+}
+
+/// Attaches a program to the entries of several functions by one link (`bpf_tracing_multi_attach()`, 7.x). `functions`: their BTF type
+/// numbers in vmlinux.
+///
+/// # Errors
+/// The error of the kernel.
+pub fn attach_to_entries(program: &OwnedFd, functions: &[u32]) -> io::Result<OwnedFd> {
+    /// `union bpf_attr` for `BPF_LINK_CREATE`, with `tracing_multi` (include/uapi/linux/bpf.h).
+    #[repr(C)]
+    struct Attributes {
+        program: i32,
+        target: u32,
+        attach_type: u32,
+        flags: u32,
+        ids: u64,
+        cookies: u64,
+        count: u32,
+        unused: u32,
+    }
+    let attributes = Attributes {
+        program: program.as_raw_fd(),
+        target: 0,
+        attach_type: MULTI.1,
+        flags: 0,
+        ids: functions.as_ptr() as u64,
+        cookies: 0,
+        count: functions.len() as u32,
+        unused: 0,
+    };
+    let size = size_of_val(&attributes);
+    // SAFETY: the kernel reads the attributes and the numbers during the call.
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, sys::BPF_LINK_CREATE, &raw const attributes, size) };
+    if fd < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        own(fd as i32)
+    }
 }
 
 /// Starts a BPF iterator; reading the file runs the program and returns its output.

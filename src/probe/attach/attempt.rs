@@ -194,13 +194,13 @@ impl<'a> Attaching<'a> {
             selection,
             ..
         } = self.setup;
+        self.attached.hold = self.hold();
+        self.attached.hold_all();
         if !self.completions() {
             return Ok(Some(Finding::NoCompletions));
         }
         self.in_flight()?;
-        self.attached.hold = self.hold();
         self.failure();
-        self.attached.hold_all();
         if request.whole_stack {
             self.stack(plan)?;
         }

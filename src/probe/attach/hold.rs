@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 
 use libbpf_sys as sys;
 
-use super::{Attached, Attaching, Function, Targets, attach_multi};
+use super::{Attached, Attaching, Function, Targets, attach_multi, ends_of_requests};
 use crate::catalog::Layer;
 use crate::kernel::Fprobe;
 use crate::probe::Hook;
@@ -72,7 +72,11 @@ impl Attaching<'_> {
         let by_link =
             |function: &Function<'_>| function.fits(Hook::Session) && !self.target_of(function).is_entered_alone;
         let functions = points.chain(rows).filter(by_link);
-        let addresses = functions.filter_map(|function| facts.functions.get(function.name())?.address);
+        let by_session = self.setup.selection.completions.contains(&Hook::Session);
+        let ends = ends_of_requests(plan).map(|(function, _)| function);
+        let ends = ends.filter(|_| by_session).map(str::to_owned);
+        let names = functions.map(|function| function.name().to_owned()).chain(ends);
+        let addresses = names.filter_map(|name| facts.functions.get(&name)?.address);
         let mut addresses: Vec<NonZeroU64> = addresses.collect();
         addresses.sort_unstable();
         addresses.dedup();

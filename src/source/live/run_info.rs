@@ -55,7 +55,7 @@ pub fn describe(of: &OfRun<'_>, run: RunInfo) -> RunInfo {
 }
 
 fn layer_info(layer: Layer, of: &OfRun<'_>, lacks_asynchronous: bool) -> LayerInfo {
-    let by_kprobe_alone = |hooks: &Vec<Hook>| matches!(hooks[..], [Hook::Kprobe]);
+    let skips_interrupts = |hooks: &Vec<Hook>| matches!(hooks[..], [Hook::Kprobe | Hook::Session]);
     let has_async_entries = !matches!(layer, Layer::Syscall | Layer::Blk);
     let left_out = programs_left_out(of.plan, of.attached).filter(|_| layer == Layer::Syscall);
     let asynchronous = (lacks_asynchronous && has_async_entries).then(|| NotMeasured {
@@ -68,7 +68,7 @@ fn layer_info(layer: Layer, of: &OfRun<'_>, lacks_asynchronous: bool) -> LayerIn
         not_measured: left_out.into_iter().chain(asynchronous).collect(),
         completions_skip_interrupts: has_async_entries
             && !lacks_asynchronous
-            && of.attached.completions.values().any(by_kprobe_alone),
+            && of.attached.completions.values().any(skips_interrupts),
     }
 }
 
