@@ -17,10 +17,17 @@ use crate::kernel::Fprobe;
 use crate::probe::Hook;
 use crate::probe::config::Setup;
 
+/// The size of `endbr64`, in bytes. Kernels that are compiled for indirect branch tracking have one at the beginning of a function,
+/// in front of what they patch.
+const ENDBR: u64 = 4;
+
 /// Creates a link to all functions of a plan.
 pub struct Hold {
     program: OwnedFd,
     addresses: Vec<NonZeroU64>,
+    /// What would be patched if all functions began with `endbr64`. Given these addresses, the kernel need not find each function's
+    /// symbol, for which it searches all symbols of a module (`ftrace_location()`, kernel/trace/ftrace.c).
+    patched: Vec<NonZeroU64>,
 }
 
 impl Hold {
@@ -30,8 +37,12 @@ impl Hold {
     /// # Errors
     /// The error of the kernel.
     pub fn link(&self) -> io::Result<OwnedFd> {
-        let targets = Targets::Addresses(&self.addresses);
-        attach_multi(&self.program, targets, &[], sys::BPF_TRACE_KPROBE_SESSION, 0)
+        let to = |addresses| {
+            let targets = Targets::Addresses(addresses);
+            attach_multi(&self.program, targets, &[], sys::BPF_TRACE_KPROBE_SESSION, 0)
+        };
+        // The kernel refuses it if it patches one of the functions elsewhere.
+        to(&self.patched).or_else(|_| to(&self.addresses))
     }
 }
 
@@ -82,6 +93,11 @@ impl Attaching<'_> {
         addresses.dedup();
         let Attached { programs, skeleton, .. } = &self.attached;
         let program = programs.load_copy(program, None, None, facts, skeleton).ok()?;
-        (!addresses.is_empty()).then_some(Hold { program, addresses })
+        let patched = addresses.iter().map(|address| address.saturating_add(ENDBR)).collect();
+        (!addresses.is_empty()).then_some(Hold {
+            program,
+            addresses,
+            patched,
+        })
     }
 }
