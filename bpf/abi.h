@@ -134,6 +134,8 @@ enum file_args {
 #define THREAD_SLOTS 1024
 #define SYSCALL_FRAME 0 /* the loader assigns the others */
 #define MAX_SYSCALLS 512
+/* The most file systems that share a program; a power of two. */
+#define FILE_SYSTEMS 8
 #define MAX_OPS 256
 #define COMM_WORDS 2 /* a thread name has 16 bytes */
 
@@ -576,6 +578,14 @@ struct open_function {
 	__u16 key; /* its op, or ROW_KEY | row if it has none */
 	__u8 row;
 	__u8 pad;
+};
+
+/* The file systems that share session_file_systems, in the order of the addresses of their functions. */
+struct file_systems {
+	__u64 later[FILE_SYSTEMS - 1]; /* the first address of each but the first; 0: there are no more */
+	__u8 rows[FILE_SYSTEMS];
+	__u8 frame; /* of their counted calls */
+	__u8 pad[7];
 };
 
 /* What a call waited for, in struct breakdown. */

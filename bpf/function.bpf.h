@@ -41,8 +41,8 @@ static __always_inline enum verdict check_file_at(struct file *file, bool direct
 	return direct ? check_file_as(file, true) : check_file_probed(file);
 }
 
-/* Finds the file of a call and checks it. */
-static __always_inline enum verdict check_call(void *ctx, bool direct, __u32 point)
+/* Finds the file of a call and checks it. `first`, `second`: arguments of the function, the second only of SHAPE_FILE_1. */
+static __always_inline enum verdict check_arguments(__u32 point, bool direct, __u64 first, __u64 second)
 {
 	__u32 shape = point_shape(point);
 	struct inode *inode;
@@ -53,11 +53,11 @@ static __always_inline enum verdict check_call(void *ctx, bool direct, __u32 poi
 	    !config.by_disk)
 		return TRACED;
 	if (shape == SHAPE_FD_0 || shape == SHAPE_SYSCALL_FD_0 || shape == SHAPE_SYSCALL_32_FD_0) {
-		struct pt_regs *saved = (void *)ARGUMENT(ctx, direct, 0);
+		struct pt_regs *saved = (void *)first;
 		__u64 descriptor;
 
 		if (shape == SHAPE_FD_0)
-			descriptor = ARGUMENT(ctx, direct, 0);
+			descriptor = first;
 		else if (shape == SHAPE_SYSCALL_FD_0)
 			descriptor = SYSCALL_ARG_0(direct, saved);
 		else
@@ -65,9 +65,9 @@ static __always_inline enum verdict check_call(void *ctx, bool direct, __u32 poi
 		return check_descriptor(descriptor);
 	}
 	if (shape == SHAPE_PATH_0 || shape == SHAPE_DIR_0) {
-		inode = (void *)ARGUMENT(ctx, direct, 0);
+		inode = (void *)first;
 		if (shape == SHAPE_PATH_0) {
-			struct path *path = (void *)inode;
+			struct path *path = (void *)first;
 			struct dentry *dentry = READ(direct, path, dentry);
 
 			inode = READ(direct, dentry, d_inode);
@@ -75,20 +75,27 @@ static __always_inline enum verdict check_call(void *ctx, bool direct, __u32 poi
 		return check_inode(inode, direct);
 	}
 	if (shape == SHAPE_KIOCB_0) {
-		struct kiocb *kiocb = (void *)ARGUMENT(ctx, direct, 0);
+		struct kiocb *kiocb = (void *)first;
 
 		file = READ(direct, kiocb, ki_filp);
 	} else if (shape == SHAPE_FILE_1) {
-		file = (void *)ARGUMENT(ctx, direct, 1);
+		file = (void *)second;
 	} else if (shape == SHAPE_FAULT_0) {
-		struct vm_fault *fault = (void *)ARGUMENT(ctx, direct, 0);
+		struct vm_fault *fault = (void *)first;
 		struct vm_area_struct *area = READ(direct, fault, vma);
 
 		file = READ(direct, area, vm_file);
 	} else {
-		file = (void *)ARGUMENT(ctx, direct, 0);
+		file = (void *)first;
 	}
 	return check_file_at(file, direct, point);
+}
+
+static __always_inline enum verdict check_call(void *ctx, bool direct, __u32 point)
+{
+	__u64 second = point_shape(point) == SHAPE_FILE_1 ? ARGUMENT(ctx, direct, 1) : 0;
+
+	return check_arguments(point, direct, ARGUMENT(ctx, direct, 0), second);
 }
 
 /*
@@ -131,13 +138,18 @@ static __always_inline bool row_is_measured(__u32 point)
 	return WHOLE_STACK && (point_shape(point) != SHAPE_ROW_BIO_0 || block.bio_stamps);
 }
 
-/* Notes the file of a write, for is_of_written(). `breakdown`: of the call, or NULL. */
+/* Whether files of writes are noted, for is_of_written(). Of the writes, --sample only sees some. */
+static __always_inline bool notes_files(void)
+{
+	return !config.sample && block.bio_stamps;
+}
+
+/* Notes the file of a write. `breakdown`: of the call, or NULL. */
 static __always_inline void note_file(__u32 point, void *first, const struct breakdown *breakdown)
 {
 	__u32 shape = point_shape(point);
 
-	/* Of the writes, --sample only sees some. */
-	if (config.sample || !breakdown || !may_write(breakdown) || !block.bio_stamps ||
+	if (!notes_files() || !breakdown || !may_write(breakdown) ||
 	    (point_return(point) != RETURN_BYTES && !point_is_async_entry(point)))
 		return;
 	if (shape == SHAPE_FILE_0)
@@ -319,6 +331,11 @@ static __always_inline __u32 row_key(__u32 point)
 	return counts_requests_only(point) ? ROW_KEY | op_rows[point_op(point)] : point_op(point);
 }
 
+static __always_inline __u8 row_of(__u32 point)
+{
+	return point_is_row(point) ? point_op(point) : op_rows[point_op(point)];
+}
+
 /* The row of a call begins, at `now`. */
 static __always_inline void begin_row(__u32 point, void *first, struct thread_state *state, enum verdict verdict,
 				      bool bypasses, __u64 now)
@@ -334,28 +351,44 @@ static __always_inline void begin_row(__u32 point, void *first, struct thread_st
 		note_file(point, first, breakdown);
 }
 
+/*
+ * A function of vfs that does all of a system call (does_call()) begins, and its calls are not counted. Its file is checked, if that
+ * of the system call was not.
+ */
+static __always_inline int enter_rest_of_call(struct file *file, bool direct, struct thread_state *state, __u32 thread)
+{
+	struct breakdown *breakdown;
+	bool bypasses;
+
+	if (!state->breakdown.depth)
+		return 0;
+	bypasses = READ(direct, file, f_flags) & O_DIRECT;
+	if (state->breakdown.is_unchecked) {
+		enum verdict verdict = direct ? check_file_as(file, true) : check_file_probed(file);
+
+		if (drop_if_not_selected(state, thread, verdict, file, direct, bypasses))
+			return 0;
+	}
+	breakdown = enter_rest(state, ROW_VFS, bypasses, bpf_ktime_get_ns());
+	if (notes_files() && breakdown && may_write(breakdown))
+		note_write(file);
+	return 0;
+}
+
 /* A call begins that is not counted, and only has a row. */
 static __always_inline int enter_uncounted(void *ctx, bool direct, __u32 point, struct thread_state *state,
 					   __u32 thread)
 {
 	void *first = (void *)ARGUMENT(ctx, direct, 0);
-	enum verdict verdict = TRACED;
-	bool bypasses;
+	enum verdict verdict;
 
+	if (does_call(point))
+		return enter_rest_of_call(first, direct, state, thread);
 	if (!state->breakdown.depth)
 		return 0;
-	bypasses = is_direct(point, direct, first);
-	if (!does_call(point)) {
-		verdict = check_call(ctx, direct, point);
-		if (verdict == OTHER_FILE_SYSTEM)
-			return 0;
-	} else if (state->breakdown.is_unchecked) {
-		enum verdict of_file = direct ? check_file_as(first, true) : check_file_probed(first);
-
-		if (drop_if_not_selected(state, thread, of_file, first, direct, bypasses))
-			return 0;
-	}
-	begin_row(point, first, state, verdict, bypasses, bpf_ktime_get_ns());
+	verdict = check_call(ctx, direct, point);
+	if (verdict != OTHER_FILE_SYSTEM)
+		begin_row(point, first, state, verdict, is_direct(point, direct, first), bpf_ktime_get_ns());
 	return 0;
 }
 
@@ -386,8 +419,8 @@ __noinline int enter_request(__u32 point, __u64 address, __u64 iterator, __u64 s
 	return 0;
 }
 
-/* The same for any read or write; `named` as in enter_as(). */
-static __always_inline int enter_file_system(void *ctx, bool direct, __u32 point, bool named, __u32 thread)
+/* The same for any read or write. */
+static __always_inline int enter_file_system(void *ctx, bool direct, __u32 point, __u32 thread)
 {
 	struct kiocb *kiocb = (void *)ARGUMENT(ctx, direct, 0);
 	struct thread_state *state = find_thread(thread);
@@ -396,19 +429,17 @@ static __always_inline int enter_file_system(void *ctx, bool direct, __u32 point
 	/* Inside a counted call of the same frame, the return has to be matched, so the frame needs the depth. */
 	if (unlikely((state && has_frame(state, point)) ||
 		     (READ(direct, kiocb, ki_complete) && !config.sample && !(control.stopped & STOP_CALLS)))) {
-		__u32 own = named ? bpf_get_attach_cookie(ctx) : point;
-
 		if (direct)
-			enter_request(own, as_number((__u64)kiocb), as_number(ARGUMENT(ctx, direct, 1)),
+			enter_request(point, as_number((__u64)kiocb), as_number(ARGUMENT(ctx, direct, 1)),
 				      as_number((__u64)ctx), 0);
 		else
-			enter_request(own, (__u64)kiocb, ARGUMENT(ctx, direct, 1), PT_REGS_SP(regs), PT_REGS_IP(regs));
+			enter_request(point, (__u64)kiocb, ARGUMENT(ctx, direct, 1), PT_REGS_SP(regs),
+				      PT_REGS_IP(regs));
 	}
 	return state ? enter_uncounted(ctx, direct, point, state, thread) : 0;
 }
 
-/* `named`: several functions share the program, and have their points in cookies. */
-static __always_inline int enter_as(void *ctx, bool direct, __u32 point, bool named)
+static __always_inline int enter(void *ctx, bool direct, __u32 point)
 {
 	struct thread_state *state = NULL;
 	enum verdict verdict;
@@ -444,7 +475,7 @@ static __always_inline int enter_as(void *ctx, bool direct, __u32 point, bool na
 	if (config.sample && is_outside(point, id.thread))
 		return 0;
 	if (counts_requests_only(point))
-		return enter_file_system(ctx, direct, point, named, id.thread);
+		return enter_file_system(ctx, direct, point, id.thread);
 	is_counted = !ROWS_ONLY || point_is_async_entry(point) || point_is_recorded(point);
 	if (!is_counted && point_shape(point) == SHAPE_KIOCB_0)
 		is_counted = READ(direct, (struct kiocb *)ARGUMENT(ctx, direct, 0), ki_complete);
@@ -556,8 +587,7 @@ __noinline int leave_request(__u32 point, __u32 thread, __u64 now, long value)
 	return 0;
 }
 
-/* `named` as in enter_as(), which needs `ctx`. */
-static __always_inline int leave_as(void *ctx, __u32 point, bool named, long value)
+static __always_inline int leave(__u32 point, long value)
 {
 	struct thread_state *state;
 	struct ended call;
@@ -583,9 +613,7 @@ static __always_inline int leave_as(void *ctx, __u32 point, bool named, long val
 	if (WHOLE_STACK && !does_call(point))
 		leave_function(state, id.thread, row_key(point), point_is_shared(point), now);
 	if (counts_requests_only(point))
-		return unlikely(has_frame(state, point)) ?
-			       leave_request(named ? bpf_get_attach_cookie(ctx) : point, id.thread, now, value) :
-			       0;
+		return unlikely(has_frame(state, point)) ? leave_request(point, id.thread, now, value) : 0;
 	if (!frame_is_counted(point))
 		return 0;
 	if (point_return(point) == RETURN_STATUS_INT || point_is_async_entry(point))
@@ -595,16 +623,6 @@ static __always_inline int leave_as(void *ctx, __u32 point, bool named, long val
 	if (end(state, point, id.thread, &call))
 		finish_call(point, &call, now, value);
 	return 0;
-}
-
-static __always_inline int enter(void *ctx, bool direct, __u32 point)
-{
-	return enter_as(ctx, direct, point, false);
-}
-
-static __always_inline int leave(__u32 point, long value)
-{
-	return leave_as(NULL, point, false, value);
 }
 
 SEC("fentry")
@@ -654,6 +672,19 @@ int kprobe_enter(struct pt_regs *ctx)
 	return enter(ctx, false, SPECIALISED_POINT());
 }
 
+/* Functions of vfs that do all of a system call, in a run that counts none of their calls: their returns need not be seen. */
+SEC("kprobe")
+int kprobe_call(struct pt_regs *ctx)
+{
+	struct thread_id id = current_id();
+	struct thread_state *state;
+
+	if (!ROWS_ONLY || !thread_is_traced(id) || (config.sample && !is_in_measured_call(id.thread)))
+		return 0;
+	state = find_thread(id.thread);
+	return state ? enter_rest_of_call((void *)REGISTER_ARG_0(ctx), false, state, id.thread) : 0;
+}
+
 SEC("kretprobe")
 int kretprobe_leave(struct pt_regs *ctx)
 {
@@ -683,36 +714,129 @@ static __always_inline bool session_is_return(void *ctx)
 	return bpf_session_is_return();
 }
 
-/* Entries and returns by one program; `named` as in enter_as(). */
-static __always_inline int enter_or_leave(struct pt_regs *ctx, __u32 point, bool named)
+static __u64 *(*const bpf_session_cookie)(void) = (void *)KFUNC_SESSION_COOKIE;
+static __u64 *(*const bpf_session_cookie_ctx)(void *ctx) = (void *)KFUNC_SESSION_COOKIE_CTX;
+
+static __always_inline __u64 *session_cookie(void *ctx)
+{
+	return kfuncs.session_cookie_ctx ? bpf_session_cookie_ctx(ctx) : bpf_session_cookie();
+}
+
+/* Entries and returns by one program. */
+static __always_inline int enter_or_leave(struct pt_regs *ctx, __u32 point)
 {
 	if (session_is_return(ctx))
-		return leave_as(ctx, point, named, PT_REGS_RC(ctx));
+		return leave(point, PT_REGS_RC(ctx));
 	/* The kernel then does not call the program at the return. */
 	if (config.sample && WHOLE_STACK && !is_call(point) && !point_is_row(point) && !point_is_async_entry(point) &&
 	    !is_in_measured_call(bpf_get_current_pid_tgid()))
 		return 1;
-	enter_as(ctx, false, point, named);
+	enter(ctx, false, point);
 	return 0;
 }
 
 SEC("kprobe.session")
 int session(struct pt_regs *ctx)
 {
-	return enter_or_leave(ctx, SPECIALISED_POINT(), false);
+	return enter_or_leave(ctx, SPECIALISED_POINT());
 }
 
-/*
- * Reads and writes of a file system, which share the program where only those with an asynchronous request are counted:
- * for these alone it asks which of the two it is.
- */
+/* The functions of all system calls. */
 SEC("kprobe.session")
-int session_file_system(struct pt_regs *ctx)
+int session_calls(struct pt_regs *ctx)
+{
+	/* As the loader would write it: the number of the call determines the op. */
+	enter_or_leave(ctx, SHAPE_SYSCALL << POINT_SHAPE_SHIFT);
+	return 0;
+}
+
+/* Functions that have a row, and get a bio. */
+SEC("kprobe.session")
+int session_bios(struct pt_regs *ctx)
 {
 	__u32 point = SPECIALISED_POINT();
 
-	assume_request(point);
-	return enter_or_leave(ctx, point, true);
+	if (point_shape(point) != SHAPE_ROW_BIO_0)
+		__builtin_unreachable();
+	return enter_or_leave(ctx, point);
+}
+
+/* What the functions of session_file_systems are known by when they return. */
+#define REQUESTS_KEY (ROW_KEY | 0xff)
+
+/* Whether a counted call of theirs is active. */
+static __always_inline bool has_request(const struct thread_state *state)
+{
+	return has_frame(state, file_systems.frame << POINT_FRAME_SHIFT);
+}
+
+/* The row of the file system whose function was called. */
+static __always_inline __u8 row_of_file_system(struct pt_regs *ctx)
+{
+	__u64 address = file_systems.later[0] ? bpf_get_func_ip(ctx) : 0;
+	__u32 index = 0;
+
+	/* Without branches, which the verifier would follow each to the end: both are in the upper half of the address space. */
+#pragma unroll
+	for (int i = 0; i < FILE_SYSTEMS - 1; i++) {
+		if (file_systems.later[i])
+			index += (file_systems.later[i] - 1 - address) >> 63;
+	}
+	return file_systems.rows[index & (FILE_SYSTEMS - 1)];
+}
+
+/*
+ * Functions by which file systems get reads or writes, in a run that counts only those with an asynchronous request. One program
+ * serves all file systems, by a link for each; the point of a function is its cookie in the link, and only read if the call is
+ * counted.
+ */
+SEC("kprobe.session")
+int session_file_systems(struct pt_regs *ctx)
+{
+	struct kiocb *kiocb = (void *)REGISTER_ARG_0(ctx);
+	struct thread_id id = current_id();
+	enum verdict verdict = TRACED;
+	struct breakdown *breakdown;
+	struct thread_state *state;
+	bool is_counted;
+	__u32 flags;
+	__u64 now;
+	__u8 row;
+
+	if (!WHOLE_STACK)
+		return 1;
+	if (session_is_return(ctx)) {
+		now = bpf_ktime_get_ns();
+		state = find_thread(id.thread);
+		if (!state)
+			return 0;
+		leave_function(state, id.thread, REQUESTS_KEY, false, now);
+		if (unlikely(has_request(state)))
+			leave_request(bpf_get_attach_cookie(ctx), id.thread, now, PT_REGS_RC(ctx));
+		return 0;
+	}
+	if (config.sample ? !is_in_measured_call(id.thread) :
+			    !thread_is_traced(id) && (!may_be_tried_by_others(SHAPE_KIOCB_0 << POINT_SHAPE_SHIFT) ||
+						      !is_traced_request((__u64)kiocb)))
+		return 1;
+	state = find_thread(id.thread);
+	/* Inside a counted call of the same frame, the return has to be matched, so the frame needs the depth. */
+	is_counted = (state && has_request(state)) ||
+		     (PROBED(kiocb, ki_complete) && !config.sample && !(control.stopped & STOP_CALLS));
+	if (unlikely(is_counted))
+		enter_request(bpf_get_attach_cookie(ctx), (__u64)kiocb, REGISTER_ARG_1(ctx), PT_REGS_SP(ctx),
+			      PT_REGS_IP(ctx));
+	if (!state || !state->breakdown.depth)
+		return is_counted ? 0 : 1;
+	/* They are called for regular files and directories only (OP_FILES_AND_DIRS). */
+	if (config.by_file || config.by_disk)
+		verdict = check_file_probed(PROBED(kiocb, ki_filp));
+	flags = PROBED(kiocb, ki_flags);
+	row = row_of_file_system(ctx);
+	breakdown = enter_function(state, REQUESTS_KEY, row, verdict != TRACED, flags & IOCB_DIRECT, bpf_ktime_get_ns());
+	if (notes_files() && breakdown && verdict == TRACED && may_write(breakdown))
+		note_write(PROBED(kiocb, ki_filp));
+	return 0;
 }
 
 /*
@@ -727,7 +851,65 @@ int session_async(struct pt_regs *ctx)
 	/* As in assume_request(). */
 	if (point_shape(point) != SHAPE_KIOCB_0 || !point_is_async_entry(point) || point_is_shared(point))
 		__builtin_unreachable();
-	return enter_or_leave(ctx, point, false);
+	return enter_or_leave(ctx, point);
+}
+
+/*
+ * The verdict on the file of a function that only has a row, from its arguments. Out of line (compat.bpf.h): many paths lead to
+ * it.
+ */
+__noinline int check_row(__u32 point, __u64 first, __u64 second)
+{
+	return WHOLE_STACK ? check_arguments(point, false, first, second) : TRACED;
+}
+
+/*
+ * Functions that only have a row, and whose calls are not counted: one program serves all of them, whatever their layer. The point
+ * of each is its cookie in the link, and what its row is known by is in the session's cookie until it returns. The return is not
+ * seen if no row has begun.
+ */
+SEC("kprobe.session")
+int session_rows(struct pt_regs *ctx)
+{
+	struct thread_id id = current_id();
+	enum verdict verdict = TRACED;
+	struct thread_state *state;
+	struct breakdown *breakdown;
+	bool bypasses = false;
+	__u64 *cookie;
+	__u32 point;
+	void *first;
+
+	if (!WHOLE_STACK)
+		return 1;
+	if (session_is_return(ctx)) {
+		state = find_thread(id.thread);
+		cookie = session_cookie(ctx);
+		if (state)
+			leave_function(state, id.thread, *cookie, false, bpf_ktime_get_ns());
+		return 0;
+	}
+	if (!process_is_traced(id) || (!ROWS_ONLY && control.stopped & STOP_CALLS))
+		return 1;
+	state = find_thread(id.thread);
+	if (!state || !state->breakdown.depth)
+		return 1;
+	point = bpf_get_attach_cookie(ctx);
+	if (point_shape(point) == SHAPE_KIOCB_0 || point_shape(point) == SHAPE_ROW_BIO_0 || does_call(point))
+		__builtin_unreachable();
+	first = (void *)REGISTER_ARG_0(ctx);
+	if (!point_is_row(point)) {
+		verdict = check_row(point, (__u64)first, REGISTER_ARG_1(ctx));
+		if (verdict == OTHER_FILE_SYSTEM)
+			return 1;
+		bypasses = is_direct(point, false, first);
+	}
+	cookie = session_cookie(ctx);
+	*cookie = point_is_row(point) ? ROW_KEY | point_op(point) : point_op(point);
+	breakdown = enter_function(state, *cookie, row_of(point), verdict != TRACED, bypasses, bpf_ktime_get_ns());
+	if (!point_is_row(point) && verdict == TRACED)
+		note_file(point, first, breakdown);
+	return 0;
 }
 
 #endif

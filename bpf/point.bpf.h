@@ -28,6 +28,8 @@ const volatile __u64 guard_values[MAX_OPS];
 
 /* Per op: OP_... flags. */
 const volatile __u8 op_traits[MAX_OPS];
+/* Which file systems share a program. */
+const volatile struct file_systems file_systems;
 /* Whether a stacked file system is measured. */
 const volatile __u8 has_above;
 

@@ -18,14 +18,6 @@ enum cookie {
 	COOKIE_UNTRACED = 1, /* the call is not traced */
 };
 
-static __u64 *(*const bpf_session_cookie)(void) = (void *)KFUNC_SESSION_COOKIE;
-static __u64 *(*const bpf_session_cookie_ctx)(void *ctx) = (void *)KFUNC_SESSION_COOKIE_CTX;
-
-static __always_inline __u64 *session_cookie(void *ctx)
-{
-	return kfuncs.session_cookie_ctx ? bpf_session_cookie_ctx(ctx) : bpf_session_cookie();
-}
-
 /* Whether the call that the current thread begins is traced. */
 static __always_inline bool session_is_traced(__u32 point)
 {

@@ -200,23 +200,49 @@ fn templates<'a>(skeleton: &'a IostackbreakdownSkel<'static>, hook: Hook) -> (&'
 struct Target<'a> {
     function: &'a str,
     word: PointWord,
-    /// That of the session which it shares with others, where the cookie has its own one (`session_file_system`,
-    /// bpf/function.bpf.h). `None`: the same.
-    session_word: Option<PointWord>,
+    /// It may share a session with others by which file systems get reads or writes.
+    shares_requests: bool,
     /// See [`PlannedPoint::starts_in_cookie`].
     starts_in_cookie: bool,
     /// Its return need not be seen.
     is_entered_alone: bool,
+    /// It only has a row, and may share a session with others that do.
+    is_row_only: bool,
+}
+
+/// Functions for which it is the same share a program, and its links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Sharing {
+    /// Programs that are specialised to this point.
+    Point(u32),
+    /// System calls: `session_calls` has their points from their numbers (bpf/function.bpf.h).
+    Calls,
+    /// Entry points of asynchronous requests: `session_async` has their points from cookies.
+    Requests,
+    /// Functions by which file systems get reads or writes: so does `session_file_systems`.
+    FileSystems,
+    /// Functions that only have a row: so does `session_rows`.
+    Rows,
+}
+
+impl Sharing {
+    fn point(self) -> Option<u32> {
+        match self {
+            Self::Point(point) => Some(point),
+            Self::Calls | Self::Requests | Self::FileSystems | Self::Rows => None,
+        }
+    }
 }
 
 impl Target<'_> {
-    /// What its programs are specialised to; functions for which it is the same share them. `None`: they have the point
-    /// from the cookie (`session_async`, bpf/function.bpf.h).
-    fn point(&self, hook: Hook) -> Option<u32> {
+    /// With which others it shares programs.
+    fn sharing(&self, hook: Hook) -> Sharing {
         match hook {
-            Hook::Session if self.word.returns.is_async_entry() => None,
-            Hook::Session => Some(self.session_word.unwrap_or(self.word).pack()),
-            _ => Some(self.word.pack()),
+            Hook::Session if self.word.shape == Shape::Syscall => Sharing::Calls,
+            Hook::Session if self.word.returns.is_async_entry() => Sharing::Requests,
+            Hook::Session if self.is_row_only => Sharing::Rows,
+            Hook::Session if self.shares_requests => Sharing::FileSystems,
+            _ => Sharing::Point(self.word.pack()),
         }
     }
 }
@@ -486,7 +512,7 @@ impl Attaching<'_> {
     fn target_of<'p>(&self, function: &Function<'p>) -> Target<'p> {
         match *function {
             Function::OfOp(index, op, planned) => self.target(index, op, planned),
-            Function::OfRow(planned) => stack::target(planned.function, self.setup.plan),
+            Function::OfRow(planned) => self.target_of_row(planned.function),
         }
     }
 
@@ -533,12 +559,14 @@ impl Attaching<'_> {
         if let Some(rows) = rows {
             word = rows.word(op.layer, word);
         }
+        let is_entered_alone = rows.is_some() && does_call(op.layer, planned.point);
         Target {
             function: &planned.function,
             word,
-            session_word: rows.and_then(|rows| rows.session_word(op.layer, word)),
+            shares_requests: rows.is_some_and(|rows| rows.shares_requests(op.layer, word)),
             starts_in_cookie: planned.starts_in_cookie,
-            is_entered_alone: rows.is_some() && does_call(op.layer, planned.point),
+            is_entered_alone,
+            is_row_only: !is_entered_alone && self.shares_rows(word),
         }
     }
 
@@ -761,11 +789,22 @@ impl Attaching<'_> {
     fn kprobes(&mut self, owner: Owner, targets: &[Target<'_>], hook: Hook) -> io::Result<Vec<bool>> {
         let first = targets.first().ok_or(io::ErrorKind::InvalidInput)?;
         let progs = &self.attached.skeleton.progs;
-        let load = |template| Ok::<_, io::Error>(Rc::new(self.load_copy(template, hook, first.point(hook), None)?));
+        let load = |template| {
+            Ok::<_, io::Error>(Rc::new(self.load_copy(
+                template,
+                hook,
+                first.sharing(hook).point(),
+                None,
+            )?))
+        };
         let leave = (!first.is_entered_alone)
             .then(|| load(&progs.kretprobe_leave))
             .transpose()?;
-        let enter = load(&progs.kprobe_enter)?;
+        let enter = match hook {
+            Hook::KprobeEntry => self.program(&progs.kprobe_call)?,
+            _ => load(&progs.kprobe_enter)?,
+        };
+        self.loaded.borrow_mut().insert(hook);
         let mut skips = vec![SkipSource::Program(enter.clone())];
         let mut taken = Vec::new();
         let mut last = None;
@@ -818,11 +857,11 @@ impl Attaching<'_> {
     /// accepted, and those that it refused.
     fn each_kind_together<T>(&mut self, owner: Owner, mut all: Vec<(Target<'_>, T)>, hook: Hook) -> (Vec<T>, Vec<T>) {
         let (mut taken, mut left) = (Vec::new(), Vec::new());
-        all.sort_unstable_by_key(|(target, _)| target.point(hook));
+        all.sort_unstable_by_key(|(target, _)| target.sharing(hook));
         let mut all = all.into_iter().peekable();
         while let Some((first, it)) = all.next() {
             let (mut targets, mut kind) = (vec![first], vec![it]);
-            while let Some((target, it)) = all.next_if(|(target, _)| target.point(hook) == first.point(hook)) {
+            while let Some((target, it)) = all.next_if(|(target, _)| target.sharing(hook) == first.sharing(hook)) {
                 targets.push(target);
                 kind.push(it);
             }
@@ -840,23 +879,28 @@ impl Attaching<'_> {
         (taken, left)
     }
 
-    /// Attaches one link, or an entry and a return link, to functions that all have the [`Target::point`] of the first.
+    /// Attaches one link, or an entry and a return link, to functions that all have the [`Target::sharing`] of the first.
     fn together(&mut self, owner: Owner, targets: &[Target<'_>], hook: Hook) -> io::Result<()> {
         let first = targets.first().ok_or(io::ErrorKind::InvalidInput)?;
         self.begin_functions(targets.len());
-        let point = first.point(hook);
+        let sharing = first.sharing(hook);
+        if matches!(sharing, Sharing::FileSystems | Sharing::Rows) {
+            return self.of_all_layers(owner, targets, sharing);
+        }
+        let point = sharing.point();
         let progs = &self.attached.skeleton.progs;
         let (enter, leave, entry_link) = if hook == Hook::Session {
             let by_cookie = first.starts_in_cookie && self.attached.programs.has(&progs.session_by_cookie);
-            let template = if by_cookie {
-                &progs.session_by_cookie
-            } else if point.is_none() {
-                &progs.session_async
-            } else if first.session_word.is_some() {
-                &progs.session_file_system
-            } else {
-                &progs.session
+            let template = match sharing {
+                Sharing::Calls => &progs.session_calls,
+                Sharing::Requests => &progs.session_async,
+                _ if by_cookie => &progs.session_by_cookie,
+                _ if first.word.shape == Shape::RowBio0 => &progs.session_bios,
+                _ => &progs.session,
             };
+            if !self.attached.programs.has(template) {
+                return Err(io::ErrorKind::Unsupported.into());
+            }
             let program = self.load_copy(template, hook, point, None)?;
             let link = self.attach_multi(&program, targets, sys::BPF_TRACE_KPROBE_SESSION, 0)?;
             (program, None, link)
@@ -885,6 +929,35 @@ impl Attaching<'_> {
         self.attached
             .entries
             .push((owner.goes_with, Detachable::Fd(entry_link)));
+        Ok(())
+    }
+
+    /// Attaches a link of a session that is one program for the links of all layers, so that its runs are those of none. The cookie of
+    /// each function is its point.
+    fn of_all_layers(&mut self, owner: Owner, targets: &[Target<'_>], sharing: Sharing) -> io::Result<()> {
+        const HOOK: Hook = Hook::Session;
+        let progs = &self.attached.skeleton.progs;
+        let template = match sharing {
+            Sharing::FileSystems => &progs.session_file_systems,
+            _ => &progs.session_rows,
+        };
+        let program = self.program(template)?;
+        self.loaded.borrow_mut().insert(HOOK);
+        let link = self.attach_multi(&program, targets, sys::BPF_TRACE_KPROBE_SESSION, 0)?;
+        let functions = targets.iter().map(|target| target.function.to_owned());
+        self.attached.note_shared(Layer::Vfs, HOOK, &program, functions.clone());
+        self.attached.probes.push(Probe {
+            layer: Some(owner.layer),
+            goes_with: owner.goes_with,
+            hook: HOOK,
+            functions: functions.collect(),
+            entry: None,
+            leave: None,
+            skips: vec![SkipSource::Multi(Rc::new(link.try_clone()?))],
+            alone: Vec::new(),
+            last: None,
+        });
+        self.attached.entries.push((owner.goes_with, Detachable::Fd(link)));
         Ok(())
     }
 
@@ -1027,6 +1100,28 @@ impl Attached {
         self.programs.loading()
     }
 
+    /// Records that functions are hooked by a program that serves several layers, which stays until the end. `layer`: the one in
+    /// which its skipped runs are reported.
+    fn note_shared(
+        &mut self,
+        layer: Layer,
+        hook: Hook,
+        program: &Rc<OwnedFd>,
+        functions: impl Iterator<Item = String>,
+    ) {
+        let is_its = |probe: &&mut Probe| probe.entry.as_ref().is_some_and(|entry| Rc::ptr_eq(entry, program));
+        if let Some(known) = self.probes.iter_mut().find(is_its) {
+            known.functions.extend(functions);
+            return;
+        }
+        self.probes.push(Probe {
+            goes_with: None,
+            functions: functions.collect(),
+            skips: vec![SkipSource::Program(program.clone())],
+            ..Probe::on_event(Some(layer), hook, &[], Some(program.clone()))
+        });
+    }
+
     /// Records that a function that completes requests, or fails them, is hooked.
     fn note_completion(&mut self, function: &str, hook: Hook, program: Rc<OwnedFd>) {
         if let Some(last) = self.probes.last_mut()
@@ -1084,31 +1179,32 @@ mod tests {
         }
     }
 
-    fn target(word: PointWord, session_word: Option<PointWord>) -> Target<'static> {
+    fn target(word: PointWord, shares_requests: bool) -> Target<'static> {
         Target {
             function: "io_read",
             word,
-            session_word,
+            shares_requests,
             starts_in_cookie: false,
             is_entered_alone: false,
+            is_row_only: false,
         }
     }
 
     #[test]
     fn functions_share_a_session_where_their_own_points_are_in_cookies() {
         let write = word(2, Returns::Bytes);
-        let sharing = target(write, Some(word(1, Returns::Bytes)));
-        assert_eq!(sharing.point(Hook::Session), Some(word(1, Returns::Bytes).pack()));
+        let sharing = target(write, true);
+        assert_eq!(sharing.sharing(Hook::Session), Sharing::FileSystems);
         for hook in [Hook::Multi, Hook::Kprobe, Hook::Fentry] {
-            assert_eq!(sharing.point(hook), Some(write.pack()));
+            assert_eq!(sharing.sharing(hook), Sharing::Point(write.pack()));
         }
     }
 
     #[test]
     fn entry_points_of_requests_share_a_session_whatever_their_points() {
-        let point = |op, returns, hook| target(word(op, returns), None).point(hook);
-        assert_eq!(point(1, Returns::Issued, Hook::Session), None);
-        assert_eq!(point(2, Returns::Submitted, Hook::Session), None);
+        let point = |op, returns, hook| target(word(op, returns), false).sharing(hook);
+        assert_eq!(point(1, Returns::Issued, Hook::Session), Sharing::Requests);
+        assert_eq!(point(2, Returns::Submitted, Hook::Session), Sharing::Requests);
         for (returns, hook) in [(Returns::Bytes, Hook::Session), (Returns::Issued, Hook::Multi)] {
             assert_ne!(point(1, returns, hook), point(2, returns, hook));
         }

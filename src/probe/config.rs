@@ -1,19 +1,23 @@
 //! Fills in the constants of the BPF programs (`struct rodata` of bpf/abi.h) before they are loaded.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::ops::RangeInclusive;
+
 use super::Hook;
 use super::plan::selection::Selection;
 use super::plan::{BlockWay, CALLS_BY_COOKIE, Plan, PlannedOp, Start};
 use super::request::{GroupWish, Request, RingSlots};
 use crate::catalog::{
-    COMMANDS, COMPAT, Family, Files, Guard, Layer, Lives, Op, RECORDED, REQUESTS, Returns, Row, SYSCALLS, Says, Shape,
-    Syscall, syscall_of,
+    COMMANDS, COMPAT, Family, Files, Guard, Layer, Lives, Op, Point, RECORDED, REQUESTS, Returns, Row, SYSCALLS, Says,
+    Shape, Syscall, syscall_of,
 };
 use crate::kernel::cgroup::Hierarchy;
 use crate::kernel::interface::types;
 use crate::kernel::interface::{
     BLOCK_OP_OTHER, BY_CGROUP, BY_DISK, BY_FILE, BY_NOTHING, BY_PROCESS, CALL_CHANGES_FOLDER, CALL_CLOSES,
     CALL_HAS_ARGUMENTS, CALL_HAS_OFFSET, CALL_HAS_SIZE, CALL_NEEDS_ALL, CALL_OPENS, CALL_POSITION, CALL_TAKES_POSITION,
-    CALL_WRITES, CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, GUARD_F_OP, GUARD_MAGIC, GUARD_NONE,
+    CALL_WRITES, CGROUPS_IO, CGROUPS_MEMORY, CGROUPS_UNIFIED, FILE_SYSTEMS, GUARD_F_OP, GUARD_MAGIC, GUARD_NONE,
     KFUNC_PREEMPT_DISABLE, KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_CTX, KFUNC_SESSION_IS_RETURN_CTX, OP_ABOVE,
     OP_FILES_AND_DIRS, OP_RECORDED, POINT_NEEDS_ALL_SHIFT, POINT_TAKES_POSITION_SHIFT, ROW_QUEUE,
 };
@@ -60,17 +64,21 @@ impl Setup<'_> {
         self.facts.answering_atomics && self.request.starts.is_none()
     }
 
-    /// Whether `kprobe.session` stores the starts of some calls in its cookies. Not on kernels where fprobe has a pool
-    /// of returns: there, a cookie contains the value of an earlier call, which would be taken for a start if the
-    /// program at the entry was skipped.
+    /// Whether a `kprobe.session` may store something in its cookies. Not on kernels where fprobe has a pool of returns: there, a
+    /// cookie contains the value of an earlier call, which would be taken for this one's if the program at the entry was skipped.
     #[must_use]
-    pub fn session_has_cookies(&self) -> bool {
-        let Self { plan, facts, .. } = self;
+    pub fn keeps_cookies(&self) -> bool {
         let has_cookies = [KFUNC_SESSION_COOKIE, KFUNC_SESSION_COOKIE_CTX]
             .iter()
-            .any(|kfunc| facts.kfuncs.contains_key(kfunc));
-        let mut points = plan.ops.iter().flat_map(|op| &op.points);
-        let may_have = has_cookies && facts.fprobe == Fprobe::Graph && points.any(|planned| planned.starts_in_cookie);
+            .any(|kfunc| self.facts.kfuncs.contains_key(kfunc));
+        has_cookies && self.facts.fprobe == Fprobe::Graph
+    }
+
+    /// Whether `kprobe.session` stores the starts of some calls in its cookies.
+    #[must_use]
+    pub fn session_has_cookies(&self) -> bool {
+        let mut points = self.plan.ops.iter().flat_map(|op| &op.points);
+        let may_have = self.keeps_cookies() && points.any(|planned| planned.starts_in_cookie);
         may_have && self.loads(Hook::Session)
     }
 
@@ -108,6 +116,7 @@ pub fn fill(rodata: &mut types::rodata, setup: &Setup<'_>, made: Made) {
     fill_syscall_points(&mut rodata.syscall_points, &mut rodata.compat_points, setup);
     fill_cookie_calls(&mut rodata.cookie_calls, &mut rodata.compat_cookie_calls, plan);
     fill_rows(&mut rodata.op_rows, &mut rodata.op_families, plan);
+    fill_file_systems(&mut rodata.file_systems, setup);
     for (op, value) in plan.ops.iter().zip(&mut rodata.guard_values) {
         *value = request.guards.get(&op.layer).map_or(0, |(_, value)| *value);
     }
@@ -306,6 +315,60 @@ fn fill_rows(rows: &mut [u8], families: &mut [u8], plan: &Plan) {
         let call = syscall_of(op.spec.op).filter(|_| op.layer == Layer::Syscall);
         *family = call.and_then(|call| call.family).map_or(0, |family| family as u8 + 1);
     }
+}
+
+/// The file systems whose functions that get reads or writes share a program, which distinguishes them by the address of the function
+/// (`session_file_systems`, bpf/function.bpf.h), in the order of these. `None`: they cannot, as addresses are hidden, or functions of
+/// one are between those of another.
+pub(super) fn sharing_file_systems(plan: &Plan, facts: &Facts) -> Option<Vec<(Layer, RangeInclusive<NonZeroU64>)>> {
+    let mut all: BTreeMap<Layer, Vec<NonZeroU64>> = BTreeMap::new();
+    for op in plan.ops.iter().filter(|op| shares_requests(op.layer)) {
+        for planned in op.points.iter().filter(|planned| gets_requests(planned.point)) {
+            let address = facts.functions.get(&planned.function)?.address?;
+            all.entry(op.layer).or_default().push(address);
+        }
+    }
+    let range = |addresses: Vec<NonZeroU64>| Some(*addresses.iter().min()?..=*addresses.iter().max()?);
+    let ranges = all
+        .into_iter()
+        .map(|(layer, addresses)| Some((layer, range(addresses)?)));
+    let mut ranges: Vec<_> = ranges.collect::<Option<_>>()?;
+    ranges.sort_unstable_by_key(|(_, range)| *range.start());
+    let frame = |layer| frame_of_requests(plan, layer);
+    let mut pairs = ranges.iter().zip(ranges.iter().skip(1));
+    let fit = pairs.all(|((a, one), (b, next))| one.end() < next.start() && frame(*a) == frame(*b));
+    (fit && ranges.len() <= FILE_SYSTEMS as usize).then_some(ranges)
+}
+
+/// Whether this is a file system whose requests have a frame in common with others: a stacked one has its own.
+fn shares_requests(layer: Layer) -> bool {
+    layer.lives().is_some_and(|lives| lives != Lives::Above)
+}
+
+/// Whether a file system gets reads or writes by this function, and by nothing else.
+pub(super) fn gets_requests(point: &Point) -> bool {
+    point.shape == Shape::Kiocb0 && !point.returns.is_async_entry() && !point.shared
+}
+
+fn fill_file_systems(file_systems: &mut types::file_systems, setup: &Setup<'_>) {
+    let ranges = sharing_file_systems(setup.plan, setup.facts).unwrap_or_default();
+    for ((layer, _), row) in ranges.iter().zip(&mut file_systems.rows) {
+        *row = slot_of(setup.plan, Row::Layer(*layer));
+    }
+    for ((_, range), later) in ranges.iter().skip(1).zip(&mut file_systems.later) {
+        *later = range.start().get();
+    }
+    let first = ranges
+        .first()
+        .and_then(|(layer, _)| frame_of_requests(setup.plan, *layer));
+    file_systems.frame = first.unwrap_or_default();
+}
+
+/// The frame of the requests of a file system: that of its first op that has any.
+pub(super) fn frame_of_requests(plan: &Plan, layer: Layer) -> Option<u8> {
+    let mut ops = plan.ops.iter().filter(|op| op.layer == layer);
+    let has_any = |op: &&PlannedOp| op.points.iter().any(|planned| gets_requests(planned.point));
+    ops.find(has_any).map(|op| op.frame)
 }
 
 /// A bit for each row in which functions run.
@@ -558,6 +621,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::kernel::Function;
     use crate::kernel::btf::Scan;
     use crate::kernel::builder::FactsBuilder;
     use crate::kernel::file::FileNumber;
@@ -620,6 +684,48 @@ mod tests {
 
     fn of(request: &Request) -> types::config {
         configured(request, &Facts::default(), &Findings::default(), Made::default())
+    }
+
+    #[test]
+    fn file_systems_share_a_program_if_addresses_distinguish_them() {
+        let sharing = |addresses: [u64; 4]| {
+            let names = [
+                "ext4_file_read_iter",
+                "ext4_file_write_iter",
+                "xfs_file_read_iter",
+                "xfs_file_write_iter",
+            ];
+            let functions = names.into_iter().zip(addresses).map(|(name, address)| {
+                let function = Function {
+                    btf: None,
+                    symbol: Some(true),
+                    address: NonZeroU64::new(address),
+                };
+                (name.to_owned(), function)
+            });
+            let facts = Facts {
+                functions: functions.collect(),
+                ..Facts::default()
+            };
+            let plan = plan::plan(&[Layer::Vfs, Layer::Ext4, Layer::Xfs], &facts, Choice::Auto);
+            let ranges = sharing_file_systems(&plan, &facts)?;
+            let first = |(layer, range): (Layer, RangeInclusive<NonZeroU64>)| (layer, range.start().get());
+            Some(ranges.into_iter().map(first).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            sharing([20, 30, 50, 40]),
+            Some(vec![(Layer::Ext4, 20), (Layer::Xfs, 40)])
+        );
+        assert_eq!(
+            sharing([50, 60, 20, 40]),
+            Some(vec![(Layer::Xfs, 20), (Layer::Ext4, 50)])
+        );
+        assert_eq!(
+            sharing([20, 40, 30, 50]),
+            None,
+            "a function of one is between those of the other"
+        );
+        assert_eq!(sharing([20, 30, 0, 40]), None, "an address is hidden");
     }
 
     #[test]

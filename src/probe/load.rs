@@ -14,11 +14,12 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use super::Hook;
 use super::attach::AttachError;
 use super::binned::BinnedCounters;
-use super::config::{self, Made, OneValue, Setup};
+use super::config::{self, Made, OneValue, Setup, gets_requests, sharing_file_systems};
 use super::plan::{BlockWay, Plan, Start};
 use super::program::{self, Programs};
 use super::refusal::Why;
 use super::request::{RecordWish, Request, RingSlots};
+use crate::catalog::{Layer, Point, Shape};
 use crate::kernel::interface::skeleton::{
     IostackbreakdownSkel, IostackbreakdownSkelBuilder, OpenIostackbreakdownMaps, OpenIostackbreakdownSkel,
 };
@@ -223,17 +224,23 @@ fn choose_programs(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<'_>) {
     progs.fentry_enter.set_autoload(wanted(Hook::Fentry));
     progs.fexit_leave.set_autoload(wanted(Hook::Fentry));
     progs.fsession_both.set_autoload(wanted(Hook::Fsession));
-    progs
-        .kprobe_enter
-        .set_autoload(kprobes || setup.loads(Hook::Session) && setup.request.rows_only);
+    progs.kprobe_enter.set_autoload(kprobes);
     progs.kretprobe_leave.set_autoload(kprobes);
     progs.multi_enter.set_autoload(wanted(Hook::Multi));
     progs.multi_leave.set_autoload(wanted(Hook::Multi));
-    progs.session.set_autoload(wanted(Hook::Session));
-    progs.session_async.set_autoload(wanted(Hook::Session));
+    let session = wanted(Hook::Session);
+    let rows_only = setup.request.rows_only;
+    progs.kprobe_call.set_autoload(session && rows_only);
+    progs.session.set_autoload(session && needs_general_session(setup));
+    progs.session_calls.set_autoload(session);
+    progs.session_bios.set_autoload(session && setup.request.whole_stack);
     progs
-        .session_file_system
-        .set_autoload(wanted(Hook::Session) && setup.request.rows_only);
+        .session_async
+        .set_autoload(session && !setup.plan.completions.is_empty());
+    progs
+        .session_rows
+        .set_autoload(session && setup.request.whole_stack && setup.keeps_cookies());
+    progs.session_file_systems.set_autoload(session && rows_only);
     progs.session_by_cookie.set_autoload(setup.session_has_cookies());
     progs
         .hold
@@ -253,6 +260,24 @@ fn choose_programs(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<'_>) {
     progs.rename_btf.set_autoload(setup.request.records.is_some());
     progs.in_flight.set_autoload(!setup.selection.starts_in_table);
     progs.resolve_pids.set_autoload(false);
+}
+
+/// Whether some functions need `session`, the program of all shapes, which is large: those of system calls have another one, and
+/// where only rows are reported nearly all do.
+fn needs_general_session(setup: &Setup<'_>) -> bool {
+    let Setup {
+        request, facts, plan, ..
+    } = *setup;
+    let sharing = sharing_file_systems(plan, facts).unwrap_or_default();
+    let shares = |layer| sharing.iter().any(|(of, _)| *of == layer);
+    let takes_requests = |point: &Point| point.shape == Shape::Kiocb0 && !point.returns.is_async_entry();
+    let has_others = request.rows_only && facts.kprobe && setup.keeps_cookies();
+    let mut ops = plan.ops.iter().filter(|op| op.layer != Layer::Syscall);
+    ops.any(|op| {
+        let has_other = |point: &Point| !takes_requests(point) || gets_requests(point) && shares(op.layer);
+        let is_general = |point: &Point| !has_others || !has_other(point);
+        op.points.iter().any(|planned| is_general(planned.point))
+    })
 }
 
 fn choose_block_programs(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<'_>) {

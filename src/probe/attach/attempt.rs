@@ -152,7 +152,7 @@ impl<'a> Attaching<'a> {
         let records = records.transpose().map_err(|why| AttachError::Map("rings", why))?;
         Ok(Self {
             setup,
-            rows_alone: RowsAlone::new(plan, request),
+            rows_alone: RowsAlone::new(&setup),
             attached: Attached {
                 entries: Vec::new(),
                 returns: Vec::new(),

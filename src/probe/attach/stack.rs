@@ -9,9 +9,8 @@ use crate::catalog::{Files, Layer, Returns, Row, Shape};
 use crate::kernel::interface::types::{family_stats, origin_stats};
 use crate::kernel::interface::{DIRECTIONS, FAMILIES, MAX_FRAMES, ORIGINS, SYSCALL_FRAME};
 use crate::probe::attach::AttachError;
-use crate::probe::config::{counted_frames, slot_of};
-use crate::probe::plan::{Plan, PlannedOp, PlannedRow};
-use crate::probe::request::Request;
+use crate::probe::config::{Setup, counted_frames, frame_of_requests, sharing_file_systems, slot_of};
+use crate::probe::plan::{Plan, PlannedRow};
 use crate::probe::slow::SlowRing;
 use crate::probe::{Hook, PointWord};
 
@@ -89,6 +88,26 @@ impl Attaching<'_> {
         Ok(())
     }
 
+    pub(super) fn target_of_row(&self, function: &'static RowFunction) -> Target<'static> {
+        let word = row_word(slot_of(self.setup.plan, function.row), function.shape);
+        Target {
+            function: function.function,
+            word,
+            shares_requests: false,
+            starts_in_cookie: false,
+            is_entered_alone: false,
+            is_row_only: self.shares_rows(word),
+        }
+    }
+
+    /// Whether a function with this configuration only has a row, and may share a session with others that do: for that, its row is
+    /// in a cookie ([`Setup::keeps_cookies`]).
+    pub(super) fn shares_rows(&self, word: PointWord) -> bool {
+        let is_uncounted = self.rows_alone.as_ref().is_some_and(|rows| rows.is_uncounted(word));
+        let is_row_only = word.shape == Shape::Row || is_uncounted;
+        is_row_only && self.setup.keeps_cookies() && !self.setup.request.each_alone
+    }
+
     /// Attaches to functions that have a row and no op. If the kernel refuses one, its time stays in the calling row.
     fn row_functions(&mut self, plan: &Plan) {
         let mut by_layer: BTreeMap<Option<Layer>, Vec<&PlannedRow>> = BTreeMap::new();
@@ -109,16 +128,6 @@ fn owner(layer: Option<Layer>) -> Owner {
     Owner {
         layer: Layer::Vfs,
         goes_with: layer,
-    }
-}
-
-pub(super) fn target(function: &'static RowFunction, plan: &Plan) -> Target<'static> {
-    Target {
-        function: function.function,
-        word: row_word(slot_of(plan, function.row), function.shape),
-        session_word: None,
-        starts_in_cookie: false,
-        is_entered_alone: false,
     }
 }
 
@@ -151,15 +160,18 @@ pub(super) struct RowsAlone {
     first: BTreeMap<Layer, u8>,
     /// The indices of the rows of vfs and of the file systems.
     slots: BTreeMap<Layer, u8>,
-    /// The op and the frame of each file system's first function that gets reads or writes, which stand for the others.
-    requests: BTreeMap<Layer, (u8, u8)>,
+    /// The frame of the requests of each file system that gets reads or writes by functions of its own.
+    requests: BTreeMap<Layer, u8>,
+    /// The file systems whose functions that get these share a session.
+    sharing: BTreeSet<Layer>,
     /// Whether only some files are selected (`--file`, `--disk`).
     has_filter: bool,
 }
 
 impl RowsAlone {
     /// `None`: calls are counted, too.
-    pub(super) fn new(plan: &Plan, request: &Request) -> Option<Self> {
+    pub(super) fn new(setup: &Setup<'_>) -> Option<Self> {
+        let Setup { plan, request, .. } = *setup;
         let counted = counted_frames(plan, request);
         let mut frames = (0..MAX_FRAMES).filter(|frame| *frame != SYSCALL_FRAME && counted >> frame & 1 == 0);
         let with_rows = plan
@@ -171,25 +183,36 @@ impl RowsAlone {
         request.rows_only.then(|| frames.next()).flatten().map(|frame| Self {
             frame: frame as u8,
             counted,
-            requests: ops.clone().filter_map(first_of_requests).collect(),
+            requests: plan
+                .layers()
+                .filter(|layer| layer.lives().is_some())
+                .filter_map(|layer| Some((layer, frame_of_requests(plan, layer)?)))
+                .collect(),
+            sharing: sharing_file_systems(plan, setup.facts)
+                .into_iter()
+                .flatten()
+                .map(|(layer, _)| layer)
+                .collect(),
             first: ops.map(|(index, op)| (op.layer, index as u8)).collect(),
             slots: slots.collect(),
             has_filter: request.file.is_some() || request.disk.is_some(),
         })
     }
 
-    /// The op and the frame that stand for those of `word`, if it is that of a file system's function that gets reads or
-    /// writes.
-    fn of_requests(&self, layer: Layer, word: PointWord) -> Option<(u8, u8)> {
+    /// Whether a function with this configuration looks at files, and counts no calls.
+    fn is_uncounted(&self, word: PointWord) -> bool {
+        word.frame == self.frame && !matches!(word.shape, Shape::Kiocb0 | Shape::Row | Shape::RowBio0)
+    }
+
+    /// The frame of the calls of a function with this configuration, if it is one by which a file system gets reads or writes.
+    fn frame_of(&self, layer: Layer, word: PointWord) -> Option<u8> {
         let is_its = word.shape == Shape::Kiocb0 && !word.returns.is_async_entry() && !word.shared;
         self.requests.get(&layer).copied().filter(|_| is_its)
     }
 
-    /// The configuration of a session that all of a file system's functions that get reads or writes share, each of which
-    /// has its own one, `word`, in its cookie. `None`: it is that of another function.
-    pub(super) fn session_word(&self, layer: Layer, word: PointWord) -> Option<PointWord> {
-        let (op, _) = self.of_requests(layer, word)?;
-        Some(PointWord { op, ..word })
+    /// Whether it shares a session with others by which file systems get reads or writes.
+    pub(super) fn shares_requests(&self, layer: Layer, word: PointWord) -> bool {
+        self.sharing.contains(&layer) && self.frame_of(layer, word).is_some()
     }
 
     /// The configuration of programs on a function of a layer, instead of `word`. It is the same for all functions of a
@@ -198,7 +221,7 @@ impl RowsAlone {
         let is_recorded = word.shape == Shape::Fault0 && self.counted >> word.frame & 1 == 1;
         // Their files are those of system calls that have not been checked yet, or may be written back later.
         let needs_file = layer == Layer::Vfs && word.returns == Returns::Bytes;
-        if let Some((_, frame)) = self.of_requests(layer, word) {
+        if let Some(frame) = self.frame_of(layer, word) {
             return PointWord { frame, ..word };
         }
         if layer == Layer::Syscall || word.shape == Shape::Kiocb0 || is_recorded {
@@ -220,14 +243,6 @@ impl RowsAlone {
     }
 }
 
-/// The layer, the index and the frame of an op of a file system that has requests.
-fn first_of_requests((index, op): (usize, &PlannedOp)) -> Option<(Layer, (u8, u8))> {
-    op.layer.lives()?;
-    let mut points = op.points.iter();
-    let has_requests = points.any(|planned| planned.point.shape == Shape::Kiocb0);
-    has_requests.then_some((op.layer, (index as u8, op.frame)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -237,7 +252,8 @@ mod tests {
             counted: 1 << 7,
             first: [(Layer::Vfs, 1), (Layer::Ext4, 5), (Layer::Xfs, 14)].into(),
             slots: [(Layer::Vfs, 1), (Layer::Ext4, 2), (Layer::Xfs, 3)].into(),
-            requests: [(Layer::Ext4, (5, 6))].into(),
+            requests: [(Layer::Ext4, 6)].into(),
+            sharing: [Layer::Ext4].into(),
             has_filter: false,
         }
     }
@@ -287,7 +303,7 @@ mod tests {
     fn functions_of_asynchronous_requests_and_system_calls_count_their_calls() {
         for (layer, shape) in [(Layer::Vfs, Shape::Kiocb0), (Layer::Syscall, Shape::Syscall)] {
             assert_eq!(alone().word(layer, of(shape)), of(shape));
-            assert_eq!(alone().session_word(layer, of(shape)), None);
+            assert!(!alone().shares_requests(layer, of(shape)));
         }
     }
 
@@ -303,7 +319,7 @@ mod tests {
         let words = [moving(5, 6), moving(8, 7)].map(|word| alone.word(Layer::Ext4, word));
         assert_eq!(words, [moving(5, 6), moving(8, 6)]);
         for word in words {
-            assert_eq!(alone.session_word(Layer::Ext4, word), Some(moving(5, 6)));
+            assert!(alone.shares_requests(Layer::Ext4, word));
         }
         // A function that other file systems use, too; an entry point of requests; a file system without any.
         let guarded = PointWord {
@@ -315,7 +331,10 @@ mod tests {
             ..moving(8, 7)
         };
         for (layer, word) in [(Layer::Ext4, guarded), (Layer::Ext4, entry), (Layer::Xfs, moving(8, 7))] {
-            assert_eq!((alone.word(layer, word), alone.session_word(layer, word)), (word, None));
+            assert_eq!(
+                (alone.word(layer, word), alone.shares_requests(layer, word)),
+                (word, false)
+            );
         }
     }
 
