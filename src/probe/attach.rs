@@ -945,7 +945,10 @@ impl Attaching<'_> {
         self.loaded.borrow_mut().insert(HOOK);
         let link = self.attach_multi(&program, targets, sys::BPF_TRACE_KPROBE_SESSION, 0)?;
         let functions = targets.iter().map(|target| target.function.to_owned());
-        self.attached.note_shared(Layer::Vfs, HOOK, &program, functions.clone());
+        // The kernel counts skipped runs of the program as well as those of each link.
+        let is_first = self.attached.note_shared(HOOK, &program, functions.clone());
+        let of_program = is_first.then(|| SkipSource::Program(program.clone()));
+        let of_link = SkipSource::Multi(Rc::new(link.try_clone()?));
         self.attached.probes.push(Probe {
             layer: Some(owner.layer),
             goes_with: owner.goes_with,
@@ -953,7 +956,7 @@ impl Attaching<'_> {
             functions: functions.collect(),
             entry: None,
             leave: None,
-            skips: vec![SkipSource::Multi(Rc::new(link.try_clone()?))],
+            skips: of_program.into_iter().chain([of_link]).collect(),
             alone: Vec::new(),
             last: None,
         });
@@ -1100,26 +1103,19 @@ impl Attached {
         self.programs.loading()
     }
 
-    /// Records that functions are hooked by a program that serves several layers, which stays until the end. `layer`: the one in
-    /// which its skipped runs are reported.
-    fn note_shared(
-        &mut self,
-        layer: Layer,
-        hook: Hook,
-        program: &Rc<OwnedFd>,
-        functions: impl Iterator<Item = String>,
-    ) {
+    /// Records that functions are hooked by a program that serves several layers, and stays until the end. Returns whether it had none
+    /// before.
+    fn note_shared(&mut self, hook: Hook, program: &Rc<OwnedFd>, functions: impl Iterator<Item = String>) -> bool {
         let is_its = |probe: &&mut Probe| probe.entry.as_ref().is_some_and(|entry| Rc::ptr_eq(entry, program));
         if let Some(known) = self.probes.iter_mut().find(is_its) {
             known.functions.extend(functions);
-            return;
+            return false;
         }
         self.probes.push(Probe {
-            goes_with: None,
             functions: functions.collect(),
-            skips: vec![SkipSource::Program(program.clone())],
-            ..Probe::on_event(Some(layer), hook, &[], Some(program.clone()))
+            ..Probe::on_event(None, hook, &[], Some(program.clone()))
         });
+        true
     }
 
     /// Records that a function that completes requests, or fails them, is hooked.

@@ -237,7 +237,7 @@ pub fn print(report: &Report, options: &TextOptions, out: &mut impl io::Write) -
             page.part(&part);
         }
         let probes = report.probes.iter().filter(|probe| probe.layer == Some(layer.layer));
-        trust::print_probes(layer, probes, options, &mut page);
+        trust::print_probes(layer, probes, report.cost.has_runs, options, &mut page);
     }
     print_end(report, options, &mut page);
     out.write_all(page.text.as_bytes())

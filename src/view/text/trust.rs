@@ -9,7 +9,7 @@ use crate::model::report::{LayerReport, Probe, Report, Runs, nanoseconds};
 pub fn print(report: &Report, options: &TextOptions, page: &mut Page) {
     if options.verbose {
         for probe in report.probes.iter().filter(|probe| probe.layer.is_none()) {
-            page.line(&describe(probe));
+            page.line(&describe(probe, report.cost.has_runs));
         }
     }
     if let Some(reason) = &report.cost.no_runs {
@@ -20,17 +20,18 @@ pub fn print(report: &Report, options: &TextOptions, page: &mut Page) {
     page.marked(&verdict(report));
 }
 
-/// With `--verbose`: a layer's probes, and the lost samples by op.
+/// With `--verbose`: a layer's probes, and the lost samples by op. `has_runs`: the kernel counted their runs.
 pub fn print_probes<'a>(
     layer: &LayerReport,
     probes: impl Iterator<Item = &'a Probe>,
+    has_runs: bool,
     options: &TextOptions,
     page: &mut Page,
 ) {
     if !options.verbose {
         return;
     }
-    probes.for_each(|probe| page.line(&describe(probe)));
+    probes.for_each(|probe| page.line(&describe(probe, has_runs)));
     for op in layer.ops.iter().filter(|op| !op.losses.is_empty()) {
         let reasons = op.losses.iter();
         let reasons: Vec<String> = reasons
@@ -42,7 +43,9 @@ pub fn print_probes<'a>(
 }
 
 /// `probe: fentry/fexit on vfs_read: 840 entries, 840 returns, 41 ns per entry, 52 ns per return, 0 skipped`
-fn describe(probe: &Probe) -> String {
+///
+/// `has_runs`: the kernel counted runs; those of a program that serves several layers are in a line of their own.
+fn describe(probe: &Probe, has_runs: bool) -> String {
     let of = match probe.functions.as_slice() {
         [] => String::new(),
         [one] => one.clone(),
@@ -50,6 +53,7 @@ fn describe(probe: &Probe) -> String {
     };
     let each = |runs: Runs| runs.ns.checked_div(runs.count).unwrap_or(0);
     let ran = match (probe.entry, probe.leave) {
+        (None, None) if has_runs => "its program serves other layers, too".to_owned(),
         (None, None) => "runs not counted".to_owned(),
         (Some(Runs { count: 0, .. }), None | Some(Runs { count: 0, .. })) | (None, Some(Runs { count: 0, .. })) => {
             "never ran".to_owned()
@@ -112,4 +116,29 @@ fn verdict(report: &Report) -> Marked {
     line.push(&format!("{unknown}; unfinished: {unfinished}; {cost}"), None);
     line.push(&without, Some(Mark::Lost));
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::Layer;
+    use crate::model::ids::Hook;
+
+    #[test]
+    fn runs_of_a_program_that_serves_several_layers_are_not_missed_at_each() {
+        let link = Probe {
+            layer: Some(Layer::Ext4),
+            hook: Hook::Session,
+            functions: vec!["ext4_sync_file".to_owned()],
+            entry: None,
+            leave: None,
+            skipped: Some(0),
+        };
+        let at = "probe: kprobe.session on ext4_sync_file";
+        assert_eq!(
+            describe(&link, true),
+            format!("{at}: its program serves other layers, too, 0 skipped")
+        );
+        assert_eq!(describe(&link, false), format!("{at}: runs not counted, 0 skipped"));
+    }
 }
