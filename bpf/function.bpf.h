@@ -41,8 +41,13 @@ static __always_inline enum verdict check_file_at(struct file *file, bool direct
 	return direct ? check_file_as(file, true) : check_file_probed(file);
 }
 
-/* Finds the file of a call and checks it. `first`, `second`: arguments of the function, the second only of SHAPE_FILE_1. */
-static __always_inline enum verdict check_arguments(__u32 point, bool direct, __u64 first, __u64 second)
+#define PASSED(ctx, direct, passed, n) ((passed) ? (passed)[n] : ARGUMENT(ctx, direct, n))
+
+/*
+ * Finds the file of a call and checks it. `passed`: the first two arguments of the function, if they were taken from the context;
+ * NULL: they are taken where they are needed, and not kept until then. It has to be a constant in an inlined function.
+ */
+static __always_inline enum verdict check_passed(void *ctx, bool direct, __u32 point, const __u64 *passed)
 {
 	__u32 shape = point_shape(point);
 	struct inode *inode;
@@ -53,11 +58,11 @@ static __always_inline enum verdict check_arguments(__u32 point, bool direct, __
 	    !config.by_disk)
 		return TRACED;
 	if (shape == SHAPE_FD_0 || shape == SHAPE_SYSCALL_FD_0 || shape == SHAPE_SYSCALL_32_FD_0) {
-		struct pt_regs *saved = (void *)first;
+		struct pt_regs *saved = (void *)PASSED(ctx, direct, passed, 0);
 		__u64 descriptor;
 
 		if (shape == SHAPE_FD_0)
-			descriptor = first;
+			descriptor = PASSED(ctx, direct, passed, 0);
 		else if (shape == SHAPE_SYSCALL_FD_0)
 			descriptor = SYSCALL_ARG_0(direct, saved);
 		else
@@ -65,9 +70,9 @@ static __always_inline enum verdict check_arguments(__u32 point, bool direct, __
 		return check_descriptor(descriptor);
 	}
 	if (shape == SHAPE_PATH_0 || shape == SHAPE_DIR_0) {
-		inode = (void *)first;
+		inode = (void *)PASSED(ctx, direct, passed, 0);
 		if (shape == SHAPE_PATH_0) {
-			struct path *path = (void *)first;
+			struct path *path = (void *)inode;
 			struct dentry *dentry = READ(direct, path, dentry);
 
 			inode = READ(direct, dentry, d_inode);
@@ -75,27 +80,25 @@ static __always_inline enum verdict check_arguments(__u32 point, bool direct, __
 		return check_inode(inode, direct);
 	}
 	if (shape == SHAPE_KIOCB_0) {
-		struct kiocb *kiocb = (void *)first;
+		struct kiocb *kiocb = (void *)PASSED(ctx, direct, passed, 0);
 
 		file = READ(direct, kiocb, ki_filp);
 	} else if (shape == SHAPE_FILE_1) {
-		file = (void *)second;
+		file = (void *)PASSED(ctx, direct, passed, 1);
 	} else if (shape == SHAPE_FAULT_0) {
-		struct vm_fault *fault = (void *)first;
+		struct vm_fault *fault = (void *)PASSED(ctx, direct, passed, 0);
 		struct vm_area_struct *area = READ(direct, fault, vma);
 
 		file = READ(direct, area, vm_file);
 	} else {
-		file = (void *)first;
+		file = (void *)PASSED(ctx, direct, passed, 0);
 	}
 	return check_file_at(file, direct, point);
 }
 
 static __always_inline enum verdict check_call(void *ctx, bool direct, __u32 point)
 {
-	__u64 second = point_shape(point) == SHAPE_FILE_1 ? ARGUMENT(ctx, direct, 1) : 0;
-
-	return check_arguments(point, direct, ARGUMENT(ctx, direct, 0), second);
+	return check_passed(ctx, direct, point, NULL);
 }
 
 /*
@@ -860,7 +863,9 @@ int session_async(struct pt_regs *ctx)
  */
 __noinline int check_row(__u32 point, __u64 first, __u64 second)
 {
-	return WHOLE_STACK ? check_arguments(point, false, first, second) : TRACED;
+	__u64 passed[] = { first, second };
+
+	return WHOLE_STACK ? check_passed(NULL, false, point, passed) : TRACED;
 }
 
 /*
