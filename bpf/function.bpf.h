@@ -442,7 +442,8 @@ static __always_inline int enter_file_system(void *ctx, bool direct, __u32 point
 	return state ? enter_uncounted(ctx, direct, point, state, thread) : 0;
 }
 
-static __always_inline int enter(void *ctx, bool direct, __u32 point)
+/* `may_be_call`: whether system calls have this program, too; a constant. */
+static __always_inline int enter_as(void *ctx, bool direct, __u32 point, bool may_be_call)
 {
 	struct thread_state *state = NULL;
 	enum verdict verdict;
@@ -465,7 +466,7 @@ static __always_inline int enter(void *ctx, bool direct, __u32 point)
 		return 0;
 	if (is_inside_session(point))
 		return 0;
-	if (is_call(point)) {
+	if (may_be_call && is_call(point)) {
 		struct pt_regs *regs = (void *)ARGUMENT(ctx, direct, 0);
 		bool compat = in_32bit_call();
 		unsigned long number = SYSCALL_NUMBER(direct, regs);
@@ -590,7 +591,8 @@ __noinline int leave_request(__u32 point, __u32 thread, __u64 now, long value)
 	return 0;
 }
 
-static __always_inline int leave(__u32 point, long value)
+/* `may_be_call` as in enter_as(). */
+static __always_inline int leave_as(__u32 point, long value, bool may_be_call)
 {
 	struct thread_state *state;
 	struct ended call;
@@ -608,7 +610,7 @@ static __always_inline int leave(__u32 point, long value)
 	    !(is_call(point) ? is_in_measured_call(id.thread) : returns_measured_function(point, id.thread)))
 		return 0;
 	now = bpf_ktime_get_ns();
-	if (is_call(point))
+	if (may_be_call && is_call(point))
 		return leave_syscall(id.thread, value, now);
 	state = find_thread(id.thread);
 	if (!state)
@@ -626,6 +628,16 @@ static __always_inline int leave(__u32 point, long value)
 	if (end(state, point, id.thread, &call))
 		finish_call(point, &call, now, value);
 	return 0;
+}
+
+static __always_inline int enter(void *ctx, bool direct, __u32 point)
+{
+	return enter_as(ctx, direct, point, true);
+}
+
+static __always_inline int leave(__u32 point, long value)
+{
+	return leave_as(point, value, true);
 }
 
 SEC("fentry")
@@ -725,23 +737,23 @@ static __always_inline __u64 *session_cookie(void *ctx)
 	return kfuncs.session_cookie_ctx ? bpf_session_cookie_ctx(ctx) : bpf_session_cookie();
 }
 
-/* Entries and returns by one program. */
-static __always_inline int enter_or_leave(struct pt_regs *ctx, __u32 point)
+/* Entries and returns by one program; `may_be_call` as in enter_as(). */
+static __always_inline int enter_or_leave(struct pt_regs *ctx, __u32 point, bool may_be_call)
 {
 	if (session_is_return(ctx))
-		return leave(point, PT_REGS_RC(ctx));
+		return leave_as(point, PT_REGS_RC(ctx), may_be_call);
 	/* The kernel then does not call the program at the return. */
 	if (config.sample && WHOLE_STACK && !is_call(point) && !point_is_row(point) && !point_is_async_entry(point) &&
 	    !is_in_measured_call(bpf_get_current_pid_tgid()))
 		return 1;
-	enter(ctx, false, point);
+	enter_as(ctx, false, point, may_be_call);
 	return 0;
 }
 
 SEC("kprobe.session")
 int session(struct pt_regs *ctx)
 {
-	return enter_or_leave(ctx, SPECIALISED_POINT());
+	return enter_or_leave(ctx, SPECIALISED_POINT(), false);
 }
 
 /* The functions of all system calls. */
@@ -749,7 +761,7 @@ SEC("kprobe.session")
 int session_calls(struct pt_regs *ctx)
 {
 	/* As the loader would write it: the number of the call determines the op. */
-	enter_or_leave(ctx, SHAPE_SYSCALL << POINT_SHAPE_SHIFT);
+	enter_or_leave(ctx, SHAPE_SYSCALL << POINT_SHAPE_SHIFT, true);
 	return 0;
 }
 
@@ -761,7 +773,7 @@ int session_bios(struct pt_regs *ctx)
 
 	if (point_shape(point) != SHAPE_ROW_BIO_0)
 		__builtin_unreachable();
-	return enter_or_leave(ctx, point);
+	return enter_or_leave(ctx, point, false);
 }
 
 /* What the functions of session_file_systems are known by when they return. */
@@ -854,7 +866,7 @@ int session_async(struct pt_regs *ctx)
 	/* As in assume_request(). */
 	if (point_shape(point) != SHAPE_KIOCB_0 || !point_is_async_entry(point) || point_is_shared(point))
 		__builtin_unreachable();
-	return enter_or_leave(ctx, point);
+	return enter_or_leave(ctx, point, false);
 }
 
 /*
