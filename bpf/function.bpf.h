@@ -141,19 +141,21 @@ static __always_inline bool row_is_measured(__u32 point)
 	return WHOLE_STACK && (point_shape(point) != SHAPE_ROW_BIO_0 || block.bio_stamps);
 }
 
-/* Whether files of writes are noted, for is_of_written(). Of the writes, --sample only sees some. */
-static __always_inline bool notes_files(void)
+/*
+ * Whether the file of a call is noted, for is_of_written(). `breakdown`: of the call, or NULL. Of the writes, --sample only sees
+ * some.
+ */
+static __always_inline bool notes_file_of(const struct breakdown *breakdown)
 {
-	return !config.sample && block.bio_stamps;
+	return !config.sample && breakdown && may_write(breakdown) && block.bio_stamps;
 }
 
-/* Notes the file of a write. `breakdown`: of the call, or NULL. */
+/* Notes the file of a write; `breakdown` as in notes_file_of(). */
 static __always_inline void note_file(__u32 point, void *first, const struct breakdown *breakdown)
 {
 	__u32 shape = point_shape(point);
 
-	if (!notes_files() || !breakdown || !may_write(breakdown) ||
-	    (point_return(point) != RETURN_BYTES && !point_is_async_entry(point)))
+	if (!notes_file_of(breakdown) || (point_return(point) != RETURN_BYTES && !point_is_async_entry(point)))
 		return;
 	if (shape == SHAPE_FILE_0)
 		note_write(first);
@@ -373,7 +375,7 @@ static __always_inline int enter_rest_of_call(struct file *file, bool direct, st
 			return 0;
 	}
 	breakdown = enter_rest(state, ROW_VFS, bypasses, bpf_ktime_get_ns());
-	if (notes_files() && breakdown && may_write(breakdown))
+	if (notes_file_of(breakdown))
 		note_write(file);
 	return 0;
 }
@@ -761,8 +763,7 @@ SEC("kprobe.session")
 int session_calls(struct pt_regs *ctx)
 {
 	/* As the loader would write it: the number of the call determines the op. */
-	enter_or_leave(ctx, SHAPE_SYSCALL << POINT_SHAPE_SHIFT, true);
-	return 0;
+	return enter_or_leave(ctx, SHAPE_SYSCALL << POINT_SHAPE_SHIFT, true);
 }
 
 /* Functions that have a row, and get a bio. */
@@ -849,7 +850,7 @@ int session_file_systems(struct pt_regs *ctx)
 	flags = PROBED(kiocb, ki_flags);
 	row = row_of_file_system(ctx);
 	breakdown = enter_function(state, REQUESTS_KEY, row, verdict != TRACED, flags & IOCB_DIRECT, bpf_ktime_get_ns());
-	if (notes_files() && breakdown && verdict == TRACED && may_write(breakdown))
+	if (verdict == TRACED && notes_file_of(breakdown))
 		note_write(PROBED(kiocb, ki_filp));
 	return 0;
 }

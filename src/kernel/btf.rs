@@ -175,7 +175,14 @@ const NAMES: [&str; 17] = [
     REQUEST_FLAGS,
 ];
 const PREFIXES: [&str; 3] = [TRACEPOINT, "REQ_OP_", "__REQ_"];
-const _: () = assert!(TRACEPOINT.len() >= LETTERS && "REQ_OP_".len() >= LETTERS && "__REQ_".len() >= LETTERS);
+/// [`Beginnings`] would not find what has a shorter one.
+const _: () = {
+    let mut index = 0;
+    while index < PREFIXES.len() {
+        assert!(PREFIXES[index].len() >= LETTERS);
+        index += 1;
+    }
+};
 
 /// Maximum length of a chain of pointers and qualifiers.
 const MAX_DEPTH: u32 = 32;

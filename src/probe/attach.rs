@@ -256,8 +256,8 @@ enum Function<'a> {
     OfRow(&'a PlannedRow),
 }
 
-impl Function<'_> {
-    fn name(&self) -> &str {
+impl<'a> Function<'a> {
+    fn name(&self) -> &'a str {
         match self {
             Self::OfOp(_, _, planned) => &planned.function,
             Self::OfRow(planned) => planned.function.function,
@@ -789,14 +789,8 @@ impl Attaching<'_> {
     fn kprobes(&mut self, owner: Owner, targets: &[Target<'_>], hook: Hook) -> io::Result<Vec<bool>> {
         let first = targets.first().ok_or(io::ErrorKind::InvalidInput)?;
         let progs = &self.attached.skeleton.progs;
-        let load = |template| {
-            Ok::<_, io::Error>(Rc::new(self.load_copy(
-                template,
-                hook,
-                first.sharing(hook).point(),
-                None,
-            )?))
-        };
+        let point = first.sharing(hook).point();
+        let load = |template| Ok::<_, io::Error>(Rc::new(self.load_copy(template, hook, point, None)?));
         let leave = (!first.is_entered_alone)
             .then(|| load(&progs.kretprobe_leave))
             .transpose()?;

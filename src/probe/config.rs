@@ -345,9 +345,14 @@ fn shares_requests(layer: Layer) -> bool {
     layer.lives().is_some_and(|lives| lives != Lives::Above)
 }
 
-/// Whether a file system gets reads or writes by this function, and by nothing else.
+/// Whether a file system gets reads or writes by such a function.
+pub(super) fn takes_requests(shape: Shape, returns: Returns) -> bool {
+    shape == Shape::Kiocb0 && !returns.is_async_entry()
+}
+
+/// Whether this one, and no other one, does by this function.
 pub(super) fn gets_requests(point: &Point) -> bool {
-    point.shape == Shape::Kiocb0 && !point.returns.is_async_entry() && !point.shared
+    takes_requests(point.shape, point.returns) && !point.shared
 }
 
 fn fill_file_systems(file_systems: &mut types::file_systems, setup: &Setup<'_>) {

@@ -14,12 +14,12 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use super::Hook;
 use super::attach::AttachError;
 use super::binned::BinnedCounters;
-use super::config::{self, Made, OneValue, Setup, gets_requests, sharing_file_systems};
+use super::config::{self, Made, OneValue, Setup, gets_requests, sharing_file_systems, takes_requests};
 use super::plan::{BlockWay, Plan, Start};
 use super::program::{self, Programs};
 use super::refusal::Why;
 use super::request::{RecordWish, Request, RingSlots};
-use crate::catalog::{Layer, Point, Shape};
+use crate::catalog::{Layer, Point};
 use crate::kernel::interface::skeleton::{
     IostackbreakdownSkel, IostackbreakdownSkelBuilder, OpenIostackbreakdownMaps, OpenIostackbreakdownSkel,
 };
@@ -270,10 +270,10 @@ fn needs_general_session(setup: &Setup<'_>) -> bool {
     } = *setup;
     let sharing = sharing_file_systems(plan, facts).unwrap_or_default();
     let shares = |layer| sharing.iter().any(|(of, _)| *of == layer);
-    let takes_requests = |point: &Point| point.shape == Shape::Kiocb0 && !point.returns.is_async_entry();
     let has_others = request.rows_only && facts.kprobe && setup.keeps_cookies();
     let mut ops = plan.ops.iter().filter(|op| op.layer != Layer::Syscall);
     ops.any(|op| {
+        let takes_requests = |point: &Point| takes_requests(point.shape, point.returns);
         let has_other = |point: &Point| !takes_requests(point) || gets_requests(point) && shares(op.layer);
         let is_general = |point: &Point| !has_others || !has_other(point);
         op.points.iter().any(|planned| is_general(planned.point))

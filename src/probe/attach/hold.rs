@@ -85,9 +85,9 @@ impl Attaching<'_> {
         let functions = points.chain(rows).filter(by_link);
         let by_session = self.setup.selection.completions.contains(&Hook::Session);
         let ends = ends_of_requests(plan).map(|(function, _)| function);
-        let ends = ends.filter(|_| by_session).map(str::to_owned);
-        let names = functions.map(|function| function.name().to_owned()).chain(ends);
-        let addresses = names.filter_map(|name| facts.functions.get(&name)?.address);
+        let names = functions.map(|function| function.name());
+        let names = names.chain(ends.filter(|_| by_session));
+        let addresses = names.filter_map(|name| facts.functions.get(name)?.address);
         let mut addresses: Vec<NonZeroU64> = addresses.collect();
         addresses.sort_unstable();
         addresses.dedup();

@@ -9,7 +9,7 @@ use crate::catalog::{Files, Layer, Returns, Row, Shape};
 use crate::kernel::interface::types::{family_stats, origin_stats};
 use crate::kernel::interface::{DIRECTIONS, FAMILIES, MAX_FRAMES, ORIGINS, SYSCALL_FRAME};
 use crate::probe::attach::AttachError;
-use crate::probe::config::{Setup, counted_frames, frame_of_requests, sharing_file_systems, slot_of};
+use crate::probe::config::{Setup, counted_frames, frame_of_requests, sharing_file_systems, slot_of, takes_requests};
 use crate::probe::plan::{Plan, PlannedRow};
 use crate::probe::slow::SlowRing;
 use crate::probe::{Hook, PointWord};
@@ -206,7 +206,7 @@ impl RowsAlone {
 
     /// The frame of the calls of a function with this configuration, if it is one by which a file system gets reads or writes.
     fn frame_of(&self, layer: Layer, word: PointWord) -> Option<u8> {
-        let is_its = word.shape == Shape::Kiocb0 && !word.returns.is_async_entry() && !word.shared;
+        let is_its = takes_requests(word.shape, word.returns) && !word.shared;
         self.requests.get(&layer).copied().filter(|_| is_its)
     }
 
