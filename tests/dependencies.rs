@@ -168,6 +168,24 @@ fn dependencies_are_those_that_deny_toml_allows() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// `fuzz/run` builds with `--locked`, from a lock file of its own that nothing else reads.
+#[test]
+fn the_fuzz_targets_lock_what_the_library_needs() {
+    let packages = packages();
+    let ours = packages.iter().find(|package| package["name"] == "iostackbreakdown");
+    let all = ours.unwrap()["dependencies"].as_array().unwrap();
+    let needed = all.iter().filter(|it| it["kind"] != "dev" && it["optional"] == false);
+    let needed: BTreeSet<&str> = needed.map(|it| it["name"].as_str().unwrap()).collect();
+    let lock = read("fuzz/Cargo.lock");
+    let (_, package) = lock.split_once("name = \"iostackbreakdown\"\n").unwrap();
+    let (package, _) = package.split_once("\n]").unwrap();
+    // A name, and a version if there are several.
+    let locked = package.lines().filter_map(|line| line.strip_prefix(" \""));
+    let locked: BTreeSet<&str> = locked.filter_map(|line| line.split(['"', ' ']).next()).collect();
+    let missing: Vec<&&str> = needed.difference(&locked).collect();
+    assert!(needed.len() > 20 && missing.is_empty(), "{missing:?} of {needed:?}");
+}
+
 /// Independent of the machine: the lock file has packages of other platforms as well.
 #[test]
 fn all_sources_are_the_usual_registry() {
