@@ -16,6 +16,7 @@ mod tables;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use folder::Folder;
 use iostackbreakdown::export::output::{Directory, Stream};
@@ -644,7 +645,16 @@ fn a_signal_ends_a_report_that_reads_records() {
         let mut report = Command::new(env!("CARGO_BIN_EXE_IOStackBreakdown"));
         let report = report.arg("report").arg(&recording).args(["--slower", "1s", "-q"]);
         let mut report = report.stdout(std::process::Stdio::null()).spawn().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(150));
+        let is_of_it = |file: fs::DirEntry| fs::read_link(file.path()).is_ok_and(|path| path.starts_with(&recording));
+        let reads = || {
+            let files = fs::read_dir(format!("/proc/{}/fd", report.id())).unwrap();
+            files.flatten().any(is_of_it)
+        };
+        let end = Instant::now() + Duration::from_secs(60);
+        while !reads() {
+            assert!(Instant::now() < end, "no file of the recording was opened");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         // SAFETY: the process was not waited for.
         assert_eq!(unsafe { libc::kill(report.id().cast_signed(), signal) }, 0);
         assert_eq!(report.wait().unwrap().signal(), Some(signal));

@@ -7,6 +7,7 @@ mod records;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
+use std::os::fd::AsRawFd;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -467,9 +468,13 @@ fn a_call_under_way_at_the_end_and_a_command_have_their_lines() {
     let folder = Folder::with_data("under-way");
     let (reader, writer) = nix::unistd::pipe().unwrap();
     let (text, _) = folder.printed(&["--events", "--all-files"], |_| {
-        let thread = std::thread::spawn(move || nix::unistd::read(reader, &mut [0; 1]));
-        std::thread::sleep(Duration::from_millis(300));
-        assert!(!thread.is_finished());
+        let call = format!("{} {:#x} ", libc::SYS_read, reader.as_raw_fd());
+        std::thread::spawn(move || nix::unistd::read(reader, &mut [0; 1]));
+        wait_for("the read", || {
+            let mut threads = fs::read_dir("/proc/self/task").unwrap().flatten();
+            threads
+                .any(|thread| fs::read_to_string(thread.path().join("syscall")).is_ok_and(|at| at.starts_with(&call)))
+        });
     });
     nix::unistd::write(&writer, b"x").unwrap();
     assert!(
