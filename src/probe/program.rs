@@ -123,6 +123,12 @@ impl Programs {
         }
     }
 
+    /// Frees the copies, of which no more are loaded: some 250 KiB with the whole stack.
+    pub fn forget_copies(&self) {
+        self.templates.take();
+        self.finished.take();
+    }
+
     /// The programs that were loaded so far, or refused.
     #[must_use]
     pub fn loading(&self) -> Loading {

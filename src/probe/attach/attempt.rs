@@ -238,6 +238,7 @@ impl<'a> Attaching<'a> {
         let mut attached = self.attached;
         attached._events = self.events;
         attached.held = None;
+        attached.programs.forget_copies();
         attached.attaching = start.elapsed().saturating_sub(attached.loading().time);
         attached
     }
