@@ -69,8 +69,8 @@ fn platform() -> String {
     format!("{}-unknown-linux-{library}", std::env::consts::ARCH)
 }
 
-/// The packages for this machine, as reported by cargo.
-fn packages() -> Vec<Value> {
+/// The packages that a folder's workspace has for this machine, as reported by cargo.
+fn packages(folder: &str) -> Vec<Value> {
     let platform = platform();
     let output = Command::new(env!("CARGO"))
         .args([
@@ -81,7 +81,7 @@ fn packages() -> Vec<Value> {
             "--filter-platform",
             &platform,
         ])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder))
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -123,7 +123,7 @@ fn dependencies_are_those_that_deny_toml_allows() {
         listed(&rules, "bans", "deny"),
         listed(&rules, "bans", "skip"),
     );
-    let packages = packages();
+    let packages = packages(".");
     assert!(
         packages.len() > 50 && licences.len() > 2 && !refused.is_empty(),
         "{}",
@@ -168,22 +168,12 @@ fn dependencies_are_those_that_deny_toml_allows() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// `fuzz/run` builds with `--locked`, from a lock file of its own that nothing else reads.
+/// `fuzz/run` builds with `--locked`, from a lock file of its own, which cargo refuses if the library needs something else.
 #[test]
 fn the_fuzz_targets_lock_what_the_library_needs() {
-    let packages = packages();
-    let ours = packages.iter().find(|package| package["name"] == "iostackbreakdown");
-    let all = ours.unwrap()["dependencies"].as_array().unwrap();
-    let needed = all.iter().filter(|it| it["kind"] != "dev" && it["optional"] == false);
-    let needed: BTreeSet<&str> = needed.map(|it| it["name"].as_str().unwrap()).collect();
-    let lock = read("fuzz/Cargo.lock");
-    let (_, package) = lock.split_once("name = \"iostackbreakdown\"\n").unwrap();
-    let (package, _) = package.split_once("\n]").unwrap();
-    // A name, and a version if there are several.
-    let locked = package.lines().filter_map(|line| line.strip_prefix(" \""));
-    let locked: BTreeSet<&str> = locked.filter_map(|line| line.split(['"', ' ']).next()).collect();
-    let missing: Vec<&&str> = needed.difference(&locked).collect();
-    assert!(needed.len() > 20 && missing.is_empty(), "{missing:?} of {needed:?}");
+    let packages = packages("fuzz");
+    let has = |name: &str| packages.iter().any(|package| package["name"] == name);
+    assert!(has("iostackbreakdown") && has("libfuzzer-sys"));
 }
 
 /// Independent of the machine: the lock file has packages of other platforms as well.
