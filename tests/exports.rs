@@ -5,6 +5,9 @@ mod folder;
 mod left_out;
 #[path = "exports/outside.rs"]
 mod outside;
+#[allow(dead_code, reason = "shared with the guests, who need more of it")]
+#[path = "vm/guest/process.rs"]
+mod process;
 #[allow(dead_code, reason = "shared with the tests of reports made by hand")]
 mod scenes;
 #[path = "../src/export/synthetic.rs"]
@@ -16,7 +19,7 @@ mod tables;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use folder::Folder;
 use iostackbreakdown::export::output::{Directory, Stream};
@@ -28,6 +31,7 @@ use iostackbreakdown::model::run_info::{LayerInfo, RunInfo};
 use iostackbreakdown::model::snapshot::Snapshot;
 use iostackbreakdown::recording::{Limits, Writer};
 use left_out::left_out;
+use process::wait_for;
 use scenes::kept::Kept;
 use serde_json::{Value, json};
 
@@ -650,11 +654,7 @@ fn a_signal_ends_a_report_that_reads_records() {
             let files = fs::read_dir(format!("/proc/{}/fd", report.id())).unwrap();
             files.flatten().any(is_of_it)
         };
-        let end = Instant::now() + Duration::from_secs(60);
-        while !reads() {
-            assert!(Instant::now() < end, "no file of the recording was opened");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_for("a file of the recording to be open", Duration::from_secs(60), reads).unwrap();
         // SAFETY: the process was not waited for.
         assert_eq!(unsafe { libc::kill(report.id().cast_signed(), signal) }, 0);
         assert_eq!(report.wait().unwrap().signal(), Some(signal));
