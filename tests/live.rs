@@ -25,7 +25,9 @@ use iostackbreakdown::model::ids::{By, Op};
 use iostackbreakdown::model::record::Records;
 use iostackbreakdown::model::recording::Names;
 use iostackbreakdown::model::report::group::Who;
-use iostackbreakdown::model::snapshot::{FamilyCounters, GroupsCounters, Snapshot, StackCounters};
+use iostackbreakdown::model::snapshot::{
+    FamilyCounters, GroupsCounters, Snapshot, StackCounters, StackIncreases, StackTotals,
+};
 use iostackbreakdown::recording::{Limits, Writer};
 use nix::sys::signal::Signal;
 use scenes::kept::Kept;
@@ -87,15 +89,15 @@ fn record(path: &Path) {
         sum.iter().zip(more).map(both).collect()
     };
     let names = [(GROUP_FIRST, 4711, "postgres"), (GROUP_FIRST + 1, 812, "tar")];
-    let groups = |families: &[Arc<FamilyCounters>]| GroupsCounters {
-        stacks: [(
-            GROUP_FIRST,
-            StackCounters {
-                families: families.to_vec(),
-                origins: Arc::default(),
-            },
-        )]
-        .into(),
+    let of_group = |families: &[Arc<FamilyCounters>]| {
+        let stack = StackCounters {
+            families: families.to_vec(),
+            origins: Arc::default(),
+        };
+        StackTotals::from([(GROUP_FIRST, stack)])
+    };
+    let groups = |before: &[Arc<FamilyCounters>], after: &[Arc<FamilyCounters>]| GroupsCounters {
+        stacks: StackIncreases::since(&of_group(before), &of_group(after)),
         who: Arc::new(BTreeMap::from(names.map(|(group, pid, comm)| {
             let comm = comm.to_owned();
             (group, Who::Process { pid, comm })
@@ -107,7 +109,7 @@ fn record(path: &Path) {
     let at = |second: u64| synthetic::BEGAN_NS + second * SECOND;
     let mut snapshot = Snapshot {
         at_ns: at(0),
-        groups: Some(groups(&sums)),
+        groups: Some(groups(&sums, &sums)),
         ..kept.before.clone()
     };
     writer.second(&snapshot).unwrap();
@@ -116,7 +118,8 @@ fn record(path: &Path) {
     let definitions = batches.remove(0);
     writer.records(definitions, at(0)).unwrap();
     for (second, times) in (0_u64..).zip(TIMES) {
-        sums = add(&sums, &of_second(all, times));
+        let before = sums;
+        sums = add(&before, &of_second(all, times));
         writer.records(calls(at(second), times), at(second + 1)).unwrap();
         snapshot = Snapshot {
             at_ns: at(second + 1),
@@ -129,7 +132,7 @@ fn record(path: &Path) {
                 families: sums.clone(),
                 origins: snapshot.stack.as_ref().unwrap().origins.clone(),
             }),
-            groups: Some(groups(&sums)),
+            groups: Some(groups(&before, &sums)),
             ..snapshot
         };
         writer.second(&snapshot).unwrap();

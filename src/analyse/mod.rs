@@ -26,19 +26,32 @@ use crate::number;
 
 pub use self::stack::Measured;
 
-/// The report of what happened between two snapshots.
+/// The report of what happened between a snapshot and the next one.
 #[must_use]
 pub fn report(run: &RunInfo, before: &Snapshot, after: &Snapshot) -> Report {
-    report_with(run, before, after, &StackIncreases::between(before, after))
+    let none = StackIncreases::default();
+    let groups = after.groups.as_ref();
+    report_with(run, before, after, groups.map_or(&none, |groups| &groups.stacks))
 }
 
-/// The groups of that report alone.
+/// The report before anything has happened.
 #[must_use]
-pub fn groups(run: &RunInfo, before: &Snapshot, after: &Snapshot) -> Option<groups::GroupsReport> {
-    groups_report(&Span { run, before, after }, &StackIncreases::between(before, after))
+pub fn report_of_nothing(run: &RunInfo, start: &Snapshot) -> Report {
+    report_with(run, start, start, &StackIncreases::default())
 }
 
-/// The same report where it is known what groups have counted between the snapshots.
+/// The groups of the report between any two snapshots. `stacks`: what the whole stack has counted for groups between them.
+#[must_use]
+pub fn groups(
+    run: &RunInfo,
+    before: &Snapshot,
+    after: &Snapshot,
+    stacks: &StackIncreases,
+) -> Option<groups::GroupsReport> {
+    groups_report(&Span { run, before, after }, stacks)
+}
+
+/// The same with all of the report.
 #[must_use]
 pub fn report_with(run: &RunInfo, before: &Snapshot, after: &Snapshot, stacks: &StackIncreases) -> Report {
     let span = Span { run, before, after };

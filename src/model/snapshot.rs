@@ -1,6 +1,9 @@
-//! The counters at one moment, summed over all CPUs. They only grow: a report is the difference of two snapshots.
+//! The counters at one moment, summed over all CPUs. They only grow: a report is the difference of two snapshots. The whole
+//! stack's counters of groups are an exception, as there are hundreds of them and few are called in a second: a snapshot has
+//! what they have counted since the one before it. Recordings keep them as sums, like all others.
 
 pub mod difference;
+pub mod increases;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,17 +11,21 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use self::difference::{Difference, StackIncreases};
-use super::abi::{ASIDE_KINDS, LOST_REASONS, READ_CLASSES, ROW_SYSCALL, ROWS, SLOW_KINDS, UNBALANCED_KINDS};
+pub use self::difference::Difference;
+pub use self::increases::StackIncreases;
+use super::abi::{
+    ASIDE_KINDS, DIRECTIONS, FAMILIES, LOST_REASONS, ORIGINS, READ_CLASSES, ROW_SYSCALL, ROWS, SLOW_KINDS,
+    UNBALANCED_KINDS,
+};
 use super::cost::{Detached, Runs};
 use super::histogram::wider;
 use super::ids::Layer;
 use super::steps::Steps;
 use crate::model::report::group::Who;
 
-/// All counters at one moment.
+/// All counters at one moment. `S`: the whole stack's counters of groups.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Snapshot {
+pub struct Snapshot<S = StackIncreases> {
     /// By the programs' clock (`CLOCK_MONOTONIC`), in nanoseconds.
     pub at_ns: u64,
     /// The same moment by the wall clock, which may be set during the run.
@@ -37,7 +44,7 @@ pub struct Snapshot {
     /// Those of the whole stack, if requested.
     pub stack: Option<StackCounters>,
     /// Those of groups, if requested.
-    pub groups: Option<GroupsCounters>,
+    pub groups: Option<GroupsCounters<S>>,
     /// If the requests of others are measured as well.
     pub neighbours: Option<NeighbourCounters>,
     /// The kernel's counters of the disks before and after this snapshot, if they are compared.
@@ -52,22 +59,10 @@ pub struct Snapshot {
     pub warnings: Vec<String>,
 }
 
-impl Snapshot {
-    /// See [`OpCounters::hold_back`]; `earlier` is the previous snapshot.
-    pub fn hold_back(&mut self, earlier: &Self) {
-        for (op, earlier) in self.ops.iter_mut().zip(&earlier.ops) {
-            op.hold_back(earlier);
-        }
-        if let (Some(stack), Some(earlier)) = (&mut self.stack, &earlier.stack) {
-            hold_back_families(&mut stack.families, &earlier.families);
-        }
-        if let (Some(groups), Some(earlier)) = (&mut self.groups, &earlier.groups) {
-            groups.hold_back(earlier);
-        }
-    }
-}
+/// The whole stack's counters by group, since the start of a run.
+pub type StackTotals = BTreeMap<u32, StackCounters>;
 
-impl Snapshot {
+impl<S: Default> Snapshot<S> {
     /// Of a run that measures nothing.
     #[must_use]
     pub fn empty(at_ns: u64) -> Self {
@@ -78,7 +73,72 @@ impl Snapshot {
     }
 }
 
+impl<S> Snapshot<S> {
+    /// See [`OpCounters::hold_back`]; `earlier` is the previous snapshot. The whole stack's counters of groups are held back
+    /// when they are read.
+    pub fn hold_back<T>(&mut self, earlier: &Snapshot<T>) {
+        for (op, earlier) in self.ops.iter_mut().zip(&earlier.ops) {
+            op.hold_back(earlier);
+        }
+        if let (Some(stack), Some(earlier)) = (&mut self.stack, &earlier.stack) {
+            stack.hold_back(earlier);
+        }
+        if let (Some(groups), Some(earlier)) = (&mut self.groups, &earlier.groups) {
+            groups.hold_back(earlier);
+        }
+    }
+
+    /// The same with other counters of the whole stack for groups.
+    fn with_stacks<T>(self, of: impl FnOnce(S) -> T) -> Snapshot<T> {
+        Snapshot {
+            at_ns: self.at_ns,
+            wall: self.wall,
+            utc_offset: self.utc_offset,
+            ops: self.ops,
+            probes: self.probes,
+            own_ns: self.own_ns,
+            not_followed: self.not_followed,
+            stack: self.stack,
+            groups: self.groups.map(|groups| GroupsCounters {
+                ops: groups.ops,
+                stacks: of(groups.stacks),
+                who: groups.who,
+            }),
+            neighbours: self.neighbours,
+            disks: self.disks,
+            under_way: self.under_way,
+            detached: self.detached,
+            unread: self.unread,
+            warnings: self.warnings,
+        }
+    }
+}
+
+impl Snapshot<StackTotals> {
+    /// Takes out what the whole stack has counted for groups.
+    pub fn take_totals(&mut self) -> StackTotals {
+        self.groups
+            .as_mut()
+            .map_or_else(StackTotals::default, |groups| std::mem::take(&mut groups.stacks))
+    }
+
+    /// The same with what the whole stack has counted for groups between two moments.
+    #[must_use]
+    pub fn since(self, before: &StackTotals, after: &StackTotals) -> Snapshot {
+        self.with_stacks(|_| StackIncreases::since(before, after))
+    }
+}
+
 impl Snapshot {
+    /// The same with what the whole stack has counted for groups since the start, from what it had at the snapshot before.
+    #[must_use]
+    pub fn added_to(self, mut before: StackTotals) -> Snapshot<StackTotals> {
+        self.with_stacks(|increases| {
+            increases.add_to(&mut before);
+            before
+        })
+    }
+
     /// All of it but the ops and the groups.
     fn without_ops_and_groups(&self) -> Self {
         Self {
@@ -95,38 +155,38 @@ impl Snapshot {
         }
     }
 
+    /// Takes out what the whole stack has counted for groups. Without it, this snapshot is the start of an interval.
+    pub fn take_stacks(&mut self) -> StackIncreases {
+        self.groups
+            .as_mut()
+            .map_or_else(StackIncreases::default, |groups| std::mem::take(&mut groups.stacks))
+    }
+
     /// Makes this snapshot the end of a longer interval, whose first part ended with `earlier`: what each snapshot has
     /// of its own interval is combined.
-    pub fn widen(&mut self, earlier: &Self) {
+    pub fn widen(&mut self, mut earlier: Self) {
         for (op, earlier) in self.ops.iter_mut().zip(&earlier.ops) {
             op.extremes = wider(op.extremes, earlier.extremes);
         }
         if let (Some(stack), Some(earlier)) = (&mut self.stack, &earlier.stack) {
             stack.widen(earlier);
         }
-        if let (Some(groups), Some(earlier)) = (&mut self.groups, &earlier.groups) {
+        if let (Some(groups), Some(earlier)) = (&mut self.groups, &mut earlier.groups) {
             for (key, op) in &mut groups.ops {
                 op.extremes = wider(op.extremes, earlier.ops.get(key).and_then(|op| op.extremes));
             }
-            for (group, stack) in &mut groups.stacks {
-                if let Some(earlier) = earlier.stacks.get(group) {
-                    stack.widen(earlier);
-                }
+            let later = std::mem::replace(&mut groups.stacks, std::mem::take(&mut earlier.stacks));
+            groups.stacks.add(later);
+        }
+        self.unread = self.unread.take().or(earlier.unread);
+        let new = std::mem::replace(&mut self.warnings, earlier.warnings);
+        for line in new {
+            if !self.warnings.contains(&line) {
+                self.warnings.push(line);
             }
         }
-        if self.unread.is_none() {
-            self.unread.clone_from(&earlier.unread);
-        }
-        let new: Vec<String> = self
-            .warnings
-            .iter()
-            .filter(|line| !earlier.warnings.contains(line))
-            .cloned()
-            .collect();
-        self.warnings = earlier.warnings.iter().cloned().chain(new).collect();
     }
 }
-
 impl StackCounters {
     fn widen(&mut self, earlier: &Self) {
         for (family, earlier) in self.families.iter_mut().zip(&earlier.families) {
@@ -232,7 +292,7 @@ impl ProbeCounts {
 /// The whole stack's counters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackCounters {
-    /// In the order of [`Family::ALL`](super::ids::Family::ALL). Snapshots share what did not change between them: of
+    /// In the order of [`Family::ALL`](super::ids::Family::ALL). Totals share what did not change between them: of
     /// hundreds of groups, most have calls of few families.
     pub families: Vec<Arc<FamilyCounters>>,
     /// Shared as a whole: few groups have requests that no call waited for.
@@ -240,19 +300,26 @@ pub struct StackCounters {
 }
 
 impl StackCounters {
+    /// Each family and origin, which have counted nothing.
+    #[must_use]
+    pub fn nothing() -> Self {
+        Self {
+            families: (0..FAMILIES).map(|_| Arc::default()).collect(),
+            origins: Arc::new(vec![[0; 4]; (ORIGINS * DIRECTIONS) as usize]),
+        }
+    }
+
     /// Removes the extremes of the interval before.
     pub fn forget_extremes(&mut self) {
         self.families.iter_mut().for_each(FamilyCounters::forget_extremes);
     }
-}
 
-/// For families in the same order. What has nothing to hold back stays shared with the next snapshots: a copy of it would
-/// differ from them in each interval to come.
-fn hold_back_families(families: &mut [Arc<FamilyCounters>], earlier: &[Arc<FamilyCounters>]) {
-    for (family, earlier) in families.iter_mut().zip(earlier) {
-        let is_new = !Arc::ptr_eq(family, earlier) && family.calls() == earlier.calls();
-        if is_new && !family.counts_as(earlier) {
-            Arc::make_mut(family).hold_back(earlier);
+    /// Like [`OpCounters::hold_back`].
+    fn hold_back(&mut self, earlier: &Self) {
+        for (family, earlier) in self.families.iter_mut().zip(&earlier.families) {
+            if family.calls() == earlier.calls() {
+                Arc::make_mut(family).hold_back(earlier);
+            }
         }
     }
 }
@@ -335,7 +402,8 @@ impl FamilyCounters {
     }
 
     /// Calls that have ended.
-    fn calls(&self) -> u64 {
+    #[must_use]
+    pub fn calls(&self) -> u64 {
         self.reached[ROW_SYSCALL as usize]
     }
 
@@ -386,28 +454,23 @@ pub fn combined<const N: usize>(a: &[u64; N], b: &[u64; N], how: impl Fn(u64, u6
     std::array::from_fn(|i| how(a[i], b[i]))
 }
 
-/// The counters of groups, without those that are still 0.
+/// The counters of groups, without those that are still 0. `S`: those of the whole stack.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GroupsCounters {
+pub struct GroupsCounters<S = StackIncreases> {
     /// By group and index of the op.
     #[serde(with = "pairs")]
     pub ops: BTreeMap<(u32, u32), OpCounters>,
-    /// By group, for the whole stack.
-    pub stacks: BTreeMap<u32, StackCounters>,
+    pub stacks: S,
     /// The names of the groups, which snapshots share.
     pub who: Arc<BTreeMap<u32, Who>>,
 }
 
-impl GroupsCounters {
+impl<S> GroupsCounters<S> {
     /// Like [`OpCounters::hold_back`].
-    fn hold_back(&mut self, earlier: &Self) {
+    fn hold_back<T>(&mut self, earlier: &GroupsCounters<T>) {
         let none = OpCounters::default();
         for (key, op) in &mut self.ops {
             op.hold_back(earlier.ops.get(key).unwrap_or(&none));
-        }
-        for (group, stack) in &mut self.stacks {
-            let earlier = earlier.stacks.get(group).map_or(&[][..], |stack| &stack.families);
-            hold_back_families(&mut stack.families, earlier);
         }
     }
 }

@@ -13,7 +13,7 @@ impl From<&[u64]> for Steps {
     /// From the number of each step, step 0 first. Missing steps are 0; numbers past the last step are added to it.
     fn from(all: &[u64]) -> Self {
         let (steps, beyond) = all.split_at(all.len().min(STEPS));
-        let mut steps = Self::default().replaced(0, steps);
+        let mut steps = Self::default().increase(0, steps);
         for n in beyond.iter().filter(|n| **n > 0) {
             steps.add(STEPS - 1, *n);
         }
@@ -60,17 +60,20 @@ impl Steps {
         others.iter().for_each(|(step, n)| self.add(step, n));
     }
 
-    /// The same with other numbers in the steps from `first` on.
+    /// What `numbers`, those of the steps from `first` on, have more.
     #[must_use]
-    pub fn replaced(&self, first: usize, numbers: &[u64]) -> Self {
-        let at = |step| self.0.partition_point(|(known, _)| usize::from(*known) < step);
-        let (before, after) = (&self.0[..at(first)], &self.0[at(first + numbers.len())..]);
-        let count = numbers.iter().filter(|n| **n > 0).count();
-        let mut all = Vec::with_capacity(before.len() + count + after.len());
-        all.extend_from_slice(before);
-        all.extend((first as u16..).zip(numbers.iter().copied()).filter(|(_, n)| *n > 0));
-        all.extend_from_slice(after);
-        Self(all)
+    pub fn increase(&self, first: usize, numbers: &[u64]) -> Self {
+        let from = self.0.partition_point(|(step, _)| usize::from(*step) < first);
+        let mut known = self.0[from..].iter().peekable();
+        let mut more = Vec::new();
+        for (step, now) in (first as u16..).zip(numbers.iter().copied()).filter(|(_, n)| *n > 0) {
+            while known.next_if(|(known, _)| *known < step).is_some() {}
+            let before = known.next_if(|(known, _)| *known == step).map_or(0, |(_, n)| *n);
+            if now != before {
+                more.push((step, now.wrapping_sub(before)));
+            }
+        }
+        Self(more)
     }
 
     /// Combines number by number. `how` makes 0 of twice 0.
@@ -153,8 +156,9 @@ mod tests {
             known[step] += 7;
             prop_assert_eq!(&more, &of(&known));
             let end = step + (STEPS - step) / 2;
-            let mixed = [&a[..step], &b[step..end], &a[end..]].concat();
-            prop_assert_eq!(of(&a).replaced(step, &b[step..end]), of(&mixed));
+            let grown: Vec<u64> = a.iter().zip(&b).map(|(a, b)| a + b).collect();
+            let increase = [&vec![0; step], &b[step..end]].concat();
+            prop_assert_eq!(of(&a).increase(step, &grown[step..end]), of(&increase));
             let bytes = postcard::to_stdvec(&more).unwrap();
             prop_assert_eq!(postcard::from_bytes::<Steps>(&bytes).unwrap(), more);
         }

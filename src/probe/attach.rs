@@ -42,7 +42,7 @@ use super::{Hook, PointWord};
 use crate::sys::counters::Counters;
 use crate::sys::perf::{self, PerfLink};
 pub use attempt::attach;
-pub use groups::{AttachedGroups, FIRST_WORDS, GroupCounters, LastStacks};
+pub use groups::{AttachedGroups, GroupCounters};
 pub use hold::Hold;
 use probe::SkipSource;
 pub use probe::{Probe, Skipped};

@@ -1,9 +1,8 @@
 //! The exact counters of each second.
 //!
-//! They are stored as they were read, from the start of the run, so that a report of any span is the difference of two
-//! of them.
+//! They are stored from the start of the run on, so that a report of any span is the difference of two of them.
 
-use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::{Snapshot, StackTotals};
 
 use super::read::Rows;
 use super::table::{Second, Table};
@@ -15,8 +14,8 @@ pub struct Seconds {
     next: usize,
     rows: Option<Rows<Second>>,
     batch: std::vec::IntoIter<Option<Second>>,
-    /// The start was returned.
-    has_begun: bool,
+    /// What groups had counted when the last second ended; `None`: the start was not returned.
+    last: Option<StackTotals>,
 }
 
 impl Seconds {
@@ -26,7 +25,7 @@ impl Seconds {
             next: 0,
             rows: None,
             batch: Vec::new().into_iter(),
-            has_begun: false,
+            last: None,
         }
     }
 
@@ -66,12 +65,15 @@ impl Iterator for Seconds {
         loop {
             let row = self.row()?;
             // Each segment repeats the counters of its start.
-            if row.span_ns == 0 && self.has_begun {
+            if row.span_ns == 0 && self.last.is_some() {
                 continue;
             }
-            match serde_json::from_str::<Snapshot>(&row.counters) {
-                Ok(snapshot) => {
-                    self.has_begun = true;
+            match serde_json::from_str::<Snapshot<StackTotals>>(&row.counters) {
+                Ok(mut totals) => {
+                    let now = totals.take_totals();
+                    let before = self.last.get_or_insert_with(|| now.clone());
+                    let snapshot = totals.since(before, &now);
+                    self.last = Some(now);
                     return Some(snapshot);
                 }
                 Err(error) => {

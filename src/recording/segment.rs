@@ -17,7 +17,7 @@ use crate::model::record::{
 };
 use crate::model::recording::{Meta, Names, Segment, SegmentFile};
 use crate::model::report::slow::Inode;
-use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::{Snapshot, StackTotals};
 
 use super::column::{Dictionaries, batch};
 use super::names::Namer;
@@ -36,7 +36,7 @@ pub struct Encoder {
     context: Context,
     namer: Namer,
     /// The last snapshot: the start of the next segment.
-    last: Option<Snapshot>,
+    last: Option<Snapshot<StackTotals>>,
     layers: Vec<Layer>,
     definitions: Definitions,
     pub segment: OpenSegment,
@@ -136,6 +136,7 @@ impl Encoder {
     pub fn second(&mut self, snapshot: &Snapshot) -> io::Result<()> {
         let mut snapshot = snapshot.clone();
         self.namer.snapshot(&mut snapshot);
+        let snapshot = snapshot.added_to(self.last.as_mut().map(Snapshot::take_totals).unwrap_or_default());
         let span_ns = self
             .last
             .as_ref()
@@ -161,8 +162,8 @@ impl Encoder {
     }
 
     /// Calls and requests of a snapshot since the last one.
-    fn counted(&self, snapshot: &Snapshot) -> [u64; 2] {
-        let sum = |snapshot: &Snapshot, is_in: fn(Layer) -> bool| {
+    fn counted(&self, snapshot: &Snapshot<StackTotals>) -> [u64; 2] {
+        let sum = |snapshot: &Snapshot<StackTotals>, is_in: fn(Layer) -> bool| {
             let ops = snapshot
                 .ops
                 .iter()
@@ -812,7 +813,7 @@ impl Write for Counted {
     }
 }
 
-fn text_of(snapshot: &Snapshot) -> String {
+fn text_of(snapshot: &Snapshot<StackTotals>) -> String {
     // A snapshot has no map whose keys are not texts or numbers, which is what JSON refuses.
     serde_json::to_string(snapshot).unwrap_or_default()
 }

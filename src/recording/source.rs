@@ -89,11 +89,13 @@ impl Replayed {
         let Some(start) = self.start else {
             // The counters of whole seconds: the span begins with the last one before it.
             if second.at_ns <= self.span.from_ns {
+                second.take_stacks();
                 self.before = Some(second);
                 return;
             }
-            let first = self.before.take().unwrap_or_else(|| second.clone());
+            let mut first = self.before.take().unwrap_or_else(|| second.clone());
             let is_start = first.at_ns == second.at_ns;
+            first.take_stacks();
             self.start = Some(first.at_ns);
             self.ready.push_back(first);
             if !is_start {
@@ -101,7 +103,7 @@ impl Replayed {
             }
             return;
         };
-        if let Some(pending) = &self.pending {
+        if let Some(pending) = self.pending.take() {
             second.widen(pending);
         }
         let is_due = self.interval.is_some_and(|interval| {
@@ -113,7 +115,6 @@ impl Replayed {
         if is_due || is_last {
             self.is_over |= is_last || self.left <= 1;
             self.start = Some(second.at_ns);
-            self.pending = None;
             self.ready.push_back(second);
             self.left = self.left.saturating_sub(1);
         } else {

@@ -29,7 +29,7 @@ use crate::probe::refusal::Refusal;
 use crate::probe::request::Request;
 use crate::process;
 use crate::say;
-use crate::source::live::{self, OfRun};
+use crate::source::live::{self, LastRead, OfRun};
 use crate::sys::perf::{SwitchCounters, Switches};
 use crate::view::check::{CheckReport, LayerVerdict, Row, Verdict};
 use crate::view::text::number::thousands;
@@ -131,7 +131,8 @@ fn run_operations(
     has_runs: bool,
 ) -> Result<(Vec<Done>, Report), Cause> {
     let epoch = 1;
-    let before = live::read(attached, plan, epoch, has_runs);
+    let mut last = LastRead::default();
+    let before = live::read(attached, plan, epoch, has_runs, &mut last);
     attached.control(|control| {
         control.began_ns = live::monotonic_ns();
         control.stopped = 0;
@@ -139,7 +140,7 @@ fn run_operations(
     let done = exercise
         .run()
         .map_err(|error| Cause::of("cannot read from the process that tries each operation", &error))?;
-    let after = live::read(attached, plan, epoch, has_runs);
+    let after = live::read(attached, plan, epoch, has_runs, &mut last);
     let of_run = OfRun {
         facts,
         plan,

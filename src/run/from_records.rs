@@ -165,7 +165,7 @@ impl FromRecords {
     }
 
     /// Replaces the counters by those of the selection.
-    fn complete(&self, mut snapshot: Snapshot) -> Snapshot {
+    fn complete(&mut self, mut snapshot: Snapshot) -> Snapshot {
         if self.is_exact {
             if let (Some(stack), Some(known)) = (&mut snapshot.stack, &self.totals.stack) {
                 for (family, known) in stack.families.iter_mut().zip(&known.families) {
@@ -187,7 +187,7 @@ impl FromRecords {
             snapshot.disks = None;
             snapshot.under_way = None;
         }
-        snapshot.groups.clone_from(&self.totals.groups);
+        snapshot.groups = self.totals.groups_since();
         snapshot
     }
 

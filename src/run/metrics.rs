@@ -5,10 +5,10 @@ use std::os::fd::BorrowedFd;
 use crate::analyse;
 use crate::cause::Cause;
 use crate::model::run_info::RunInfo;
-use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::{Snapshot, StackIncreases};
 use crate::serve::{Endpoint, Listening};
 use crate::source::Source;
-use crate::source::live::Live;
+use crate::source::live::{LastRead, Live};
 use crate::view::metrics::Metrics;
 
 /// Makes a page of metrics for each client.
@@ -21,6 +21,10 @@ pub struct MetricsServer {
     first: Snapshot,
     /// When the last page was made.
     last: Snapshot,
+    /// What groups had counted then.
+    read: LastRead,
+    /// What the whole stack has counted for groups since the start.
+    stacks: StackIncreases,
 }
 
 impl MetricsServer {
@@ -36,6 +40,8 @@ impl MetricsServer {
             },
             first: first.clone(),
             last: first.clone(),
+            read: source.last_read().clone(),
+            stacks: StackIncreases::default(),
         })
     }
 
@@ -47,9 +53,11 @@ impl MetricsServer {
     /// Answers the clients that wait.
     pub fn answer(&mut self, source: &Live) {
         let page = || {
-            let now = source.counters();
-            let report = analyse::report(&self.info, &self.first, &now);
-            let latest = analyse::groups(&self.info, &self.last, &now);
+            let mut now = source.counters(&mut self.read);
+            let stacks = now.take_stacks();
+            let latest = analyse::groups(&self.info, &self.last, &now, &stacks);
+            self.stacks.add(stacks);
+            let report = analyse::report_with(&self.info, &self.first, &now, &self.stacks);
             self.last = now;
             self.metrics.print(&report, latest.as_ref())
         };

@@ -17,7 +17,7 @@ use crate::filter::Filter;
 use crate::model::events::Events;
 use crate::model::report::Report;
 use crate::model::run_info::RunInfo;
-use crate::model::snapshot::{Snapshot, StackIncreases};
+use crate::model::snapshot::Snapshot;
 use crate::process::Process;
 use crate::say;
 use crate::serve::Listening;
@@ -108,7 +108,7 @@ impl<S: Source> Session<S> {
 
     /// A report without numbers.
     pub fn first_report(&self) -> Report {
-        analyse::report(self.source.info(), &self.before, &self.before)
+        analyse::report_of_nothing(self.source.info(), &self.before)
     }
 
     /// Truncates the output files, and shows what does not change during the run. `first` is a report without numbers.
@@ -170,15 +170,15 @@ impl<S: Source> Session<S> {
     fn second(&mut self, mut after: Snapshot) -> Result<(), Cause> {
         let last = self.second.as_ref().unwrap_or(&self.before);
         after.hold_back(last);
-        if let Some(live) = &mut self.live {
-            let stacks = StackIncreases::between(last, &after);
-            let report = analyse::report_with(self.source.info(), last, &after, &stacks);
-            live.second(report, (last, &after), stacks)?;
-        }
         if let Some(recorder) = &mut self.recorder {
             recorder.second(&after);
         }
-        if let Some(last) = &self.second {
+        if let Some(live) = &mut self.live {
+            let report = analyse::report(self.source.info(), last, &after);
+            let stacks = after.groups.as_ref().map(|groups| groups.stacks.clone());
+            live.second(report, (last, &after), stacks.unwrap_or_default())?;
+        }
+        if let Some(last) = self.second.take() {
             after.widen(last);
         }
         self.second = Some(after);
@@ -196,7 +196,7 @@ impl<S: Source> Session<S> {
         if let Some(keeper) = &mut self.keeper {
             keeper.snapshot(&after)?;
         }
-        let stacks = StackIncreases::between(&self.before, &after);
+        let stacks = after.take_stacks();
         let report = self
             .has_counters
             .then(|| analyse::report_with(self.source.info(), &self.before, &after, &stacks));

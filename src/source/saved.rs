@@ -139,7 +139,9 @@ mod tests {
     use crate::model::report::AttachPoint;
     use crate::model::report::slow::{LeftOut, SlowCall, SlowRow};
     use crate::model::run_info::{BlockEvent, BlockInfo, DisksInfo, LayerInfo, OpInfo, ProbeInfo, StackInfo};
-    use crate::model::snapshot::{FamilyCounters, GroupsCounters, NeighbourCounters, OpCounters, StackCounters};
+    use crate::model::snapshot::{
+        FamilyCounters, GroupsCounters, NeighbourCounters, OpCounters, StackCounters, StackIncreases, StackTotals,
+    };
     use crate::view::json::Form;
     use crate::view::text::TextOptions;
     use crate::view::{Folded, Json, Screen, Sheet, Text, View};
@@ -224,7 +226,7 @@ mod tests {
             stack: Some(stack.clone()),
             groups: Some(GroupsCounters {
                 ops: [((2, 0), op)].into(),
-                stacks: [(2, stack)].into(),
+                stacks: StackIncreases::since(&StackTotals::new(), &[(2, stack)].into()),
                 who: Default::default(),
             }),
             neighbours: Some(NeighbourCounters::default()),

@@ -23,7 +23,7 @@ use iostackbreakdown::model::run_info::{
 };
 use iostackbreakdown::model::snapshot::{
     DiskCounters, FamilyCounters, GroupsCounters, NeighbourCounters, OpCounters, OriginCounters, ProbeCounts,
-    ServedCounters, Snapshot, StackCounters, UnderWay,
+    ServedCounters, Snapshot, StackCounters, StackIncreases, StackTotals, UnderWay,
 };
 use iostackbreakdown::source::saved::Keeper;
 
@@ -484,6 +484,7 @@ fn origins_counters(origins: &[OriginReport]) -> Arc<Vec<OriginCounters>> {
 /// The counters of groups. Their numbers are derived from their parts, and follow the reserved numbers.
 fn groups_counters(report: &Report, split: Split, run: &RunInfo) -> GroupsCounters {
     let mut counters = GroupsCounters::default();
+    let mut stacks = StackTotals::new();
     let mut add = |group: u32, numbers: Numbers| {
         for (layer, ops) in &numbers.layers {
             for op in ops {
@@ -497,7 +498,7 @@ fn groups_counters(report: &Report, split: Split, run: &RunInfo) -> GroupsCounte
                 families: families_counters(&numbers.families),
                 origins: origins_counters(&numbers.not_waited),
             };
-            counters.stacks.insert(group, stack);
+            stacks.insert(group, stack);
         }
     };
     for parts in groups::PARTS {
@@ -508,6 +509,7 @@ fn groups_counters(report: &Report, split: Split, run: &RunInfo) -> GroupsCounte
     }
     let who = groups::PARTS.map(|parts| (group_of(parts), groups::who(split.by, parts)));
     counters.who = Arc::new(who.into());
+    counters.stacks = StackIncreases::since(&StackTotals::new(), &stacks);
     counters
 }
 

@@ -14,8 +14,8 @@ use super::slow::slow_call;
 use super::waited::{OUT_OF_ORDER, Undecided};
 use crate::catalog::syscall_of;
 use crate::model::abi::{
-    ASIDE_UNTIMED, DIRECTIONS, FAMILIES, GROUP_FIRST, GROUP_NO_ROOM, GROUP_NONE, ORIGINS, READ_CLASSES, ROW_QUEUE,
-    ROW_SYSCALL, ROWS, SLOW_REPORTED, UNIT_SLOTS,
+    ASIDE_UNTIMED, DIRECTIONS, GROUP_FIRST, GROUP_NO_ROOM, GROUP_NONE, READ_CLASSES, ROW_QUEUE, ROW_SYSCALL, ROWS,
+    SLOW_REPORTED, UNIT_SLOTS,
 };
 use crate::model::clock::Clock;
 use crate::model::histogram::{step_of, widest};
@@ -25,7 +25,9 @@ use crate::model::report::group::Who;
 use crate::model::report::records::Incomplete;
 use crate::model::report::slow::SlowCall;
 use crate::model::run_info::RunInfo;
-use crate::model::snapshot::{FamilyCounters, GroupsCounters, OpCounters, OriginCounters, StackCounters};
+use crate::model::snapshot::{
+    FamilyCounters, GroupsCounters, OpCounters, OriginCounters, StackCounters, StackIncreases, StackTotals,
+};
 use crate::model::steps::Steps;
 
 /// The most groups that are distinguished: each has a histogram for each of its operations.
@@ -547,15 +549,6 @@ impl Sums {
     }
 }
 
-/// Counters of the whole stack that have counted nothing.
-#[must_use]
-pub fn empty_stack() -> StackCounters {
-    StackCounters {
-        families: (0..FAMILIES).map(|_| Arc::default()).collect(),
-        origins: Arc::new(vec![[0; 4]; (ORIGINS * DIRECTIONS) as usize]),
-    }
-}
-
 impl Interval {
     /// What was lost of these kinds.
     #[must_use]
@@ -571,8 +564,10 @@ pub struct Totals {
     /// `None`: the whole stack is not measured.
     pub stack: Option<StackCounters>,
     /// `None`: nothing is grouped.
-    pub groups: Option<GroupsCounters>,
+    pub groups: Option<GroupsCounters<StackTotals>>,
     by: Option<By>,
+    /// What [`Self::groups_since`] has returned.
+    returned: StackTotals,
     numbers: HashMap<GroupKey, u32>,
     /// The group of what has no record.
     rest: Option<u32>,
@@ -584,7 +579,7 @@ impl Totals {
     pub fn new(run: &RunInfo, by: Option<By>) -> Self {
         Self {
             ops: vec![OpCounters::default(); run.ops.len()],
-            stack: run.stack.as_ref().map(|_| empty_stack()),
+            stack: run.stack.as_ref().map(|_| StackCounters::nothing()),
             groups: by.map(|_| GroupsCounters::default()),
             by,
             ..Self::default()
@@ -618,13 +613,25 @@ impl Totals {
                 Arc::make_mut(&mut groups.who).insert(number, key.who(by, names));
             }
             if is_stack {
-                sums.add_to_stack(groups.stacks.entry(number).or_insert_with(empty_stack));
+                sums.add_to_stack(groups.stacks.entry(number).or_insert_with(StackCounters::nothing));
             } else {
                 for (index, op) in &sums.ops {
                     op.add_to(groups.ops.entry((number, *index)).or_default());
                 }
             }
         }
+    }
+
+    /// The counters of groups; those of the whole stack since the last time.
+    pub fn groups_since(&mut self) -> Option<GroupsCounters> {
+        let groups = self.groups.as_ref()?;
+        let since = GroupsCounters {
+            ops: groups.ops.clone(),
+            stacks: StackIncreases::since(&self.returned, &groups.stacks),
+            who: Arc::clone(&groups.who),
+        };
+        self.returned.clone_from(&groups.stacks);
+        Some(since)
     }
 
     /// Makes a group of what counters have and the records so far have not, so that the sum of all groups is exact.
@@ -635,7 +642,7 @@ impl Totals {
         let mut is_any = false;
         match (stack, &self.stack) {
             (Some(all), Some(known)) => {
-                let rest = groups.stacks.entry(number).or_insert_with(empty_stack);
+                let rest = groups.stacks.entry(number).or_insert_with(StackCounters::nothing);
                 let families = rest.families.iter_mut().zip(all.families.iter().zip(&known.families));
                 for (rest, (all, known)) in families {
                     let missing = all.combined(known, u64::saturating_sub);

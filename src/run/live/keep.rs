@@ -260,9 +260,12 @@ fn cannot_keep(error: io::Error) -> Cause {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::model::snapshot::StackCounters;
-    use crate::model::snapshot::difference::tests::with_groups;
+    use crate::model::ids::By;
+    use crate::model::report::group::Who;
+    use crate::model::snapshot::increases::tests::{in_order, with_groups};
     use crate::view::live::example;
 
     const ROOM: usize = 64 << 10;
@@ -273,23 +276,16 @@ mod tests {
             let calls: Vec<_> = (0..groups)
                 .map(|group| (2 + group, 50, if group == 0 { second } else { 0 }))
                 .collect();
-            let mut snapshot = with_groups(second * 1_000_000_000, &calls);
-            let stacks = snapshot
-                .groups
-                .iter_mut()
-                .flat_map(|groups| groups.stacks.values_mut())
-                .skip(1);
-            stacks.for_each(StackCounters::forget_extremes);
-            snapshot
+            with_groups(second * 1_000_000_000, &calls)
         };
-        (1..=count).map(of).collect()
+        in_order(&(1..=count).map(of).collect::<Vec<_>>())
     }
 
     fn kept(snapshots: &[Snapshot], room: Option<usize>) -> (KeptSeconds, History) {
         let mut digests = History::default();
         let mut kept = KeptSeconds::new(RunInfo::default(), room);
         for (second, pair) in snapshots.windows(2).enumerate() {
-            let stacks = StackIncreases::between(&pair[0], &pair[1]);
+            let stacks = pair[1].clone().take_stacks();
             let beside = example::beside(second);
             kept.second((&pair[0], &pair[1]), stacks, &beside).ok().unwrap();
             digests.push(&Report::default(), (Vec::new(), 0));
@@ -304,12 +300,8 @@ mod tests {
     fn seconds_come_back_as_they_were() {
         let mut snapshots = snapshots(20, 90);
         // A group that is gone afterwards.
-        snapshots[40]
-            .groups
-            .as_mut()
-            .unwrap()
-            .stacks
-            .insert(99, Default::default());
+        let who = &mut snapshots[40].groups.as_mut().unwrap().who;
+        Arc::make_mut(who).insert(99, Who::Unknown(By::Process));
         let (kept, _) = kept(&snapshots, None);
         assert!(kept.parts.len() > 1);
         let mut numbers = 0..89;

@@ -13,7 +13,7 @@ use crate::model::clock::Clock;
 use crate::model::recording::Meta;
 use crate::model::report::moment::Moment;
 use crate::model::report::nanoseconds;
-use crate::model::snapshot::{Snapshot, StackIncreases};
+use crate::model::snapshot::Snapshot;
 use crate::number::thousands;
 use crate::recording::{Recording, Replayed};
 use crate::run::report::{check_recorded, in_seconds, say_damage, span, whole_span};
@@ -105,14 +105,14 @@ impl Seconds<'_> {
             };
             if let Some(before) = &before {
                 after.hold_back(before);
-                let stacks = StackIncreases::between(before, &after);
+                let stacks = after.take_stacks();
                 let report = analyse::report_with(source.info(), before, &after, &stacks);
                 if self.spans.is_empty() {
                     self.model.facts.missing = without_stack(report.stack.as_ref()).or_else(|| missing(&report));
                 }
                 self.spans.push((before.at_ns, after.at_ns));
                 let attention =
-                    attention.get_or_insert_with(|| Attention::new(&analyse::report(source.info(), before, before)));
+                    attention.get_or_insert_with(|| Attention::new(&analyse::report_of_nothing(source.info(), before)));
                 let beside = Beside {
                     trouble: attention.of(&report),
                     ..Beside::default()

@@ -136,7 +136,7 @@ fn trace(job: &Job<'_>, pid: u32, stream: UnixStream) -> Result<(Done, Measured)
     }
     let mut source = Live::begin(attached, prepared.plan, info, prepared.disks, None);
     let before = snapshot(&mut source)?;
-    say_notes(analyse::report(source.info(), &before, &before), &options);
+    say_notes(analyse::report_of_nothing(source.info(), &before), &options);
     process.go_on()?;
     let last = process.line()?;
     let mut after = snapshot(&mut source)?;

@@ -13,6 +13,7 @@ use crate::probe::binned::BinnedCounters;
 use crate::probe::plan::Plan;
 use crate::sys::clock::monotonic_ns;
 
+use super::stack::LastRead;
 use super::{groups, neighbours, op, stack};
 
 /// Why something could not be read from the kernel.
@@ -33,17 +34,46 @@ impl From<libbpf_rs::Error> for ReadError {
 
 /// Reads everything that the programs have counted, and the kernel's counts of probes; see [`read_programs`].
 #[must_use]
-pub fn read(attached: &Attached, plan: &Plan, epoch: u64, counts_runs: bool) -> Snapshot {
-    let snapshot = read_programs(attached, plan, epoch);
+pub fn read(attached: &Attached, plan: &Plan, epoch: u64, counts_runs: bool, last: &mut LastRead) -> Snapshot {
+    let snapshot = read_programs(attached, plan, epoch, last);
     Snapshot {
         probes: probe_counts(attached, counts_runs),
         ..snapshot
     }
 }
 
-/// Reads everything that the programs have counted, without the kernel's counts of probes. `epoch` is the generation of
-/// extremes that ends; the counts may include calls since the next one began, so its extremes are read as well.
-pub(super) fn read_programs(attached: &Attached, plan: &Plan, epoch: u64) -> Snapshot {
+/// Reads everything that the programs have counted, without the kernel's counts of probes; what the whole stack has counted
+/// for groups since `last`. `epoch` is the generation of extremes that ends; the counts may include calls since the next
+/// one began, so its extremes are read as well.
+pub(super) fn read_programs(attached: &Attached, plan: &Plan, epoch: u64, last: &mut LastRead) -> Snapshot {
+    let (ops, unread) = read_ops(attached, plan, epoch);
+    let control = |counter: fn(&control) -> u64| {
+        let bss = attached.skeleton.maps.bss_data.as_deref();
+        bss.map_or(0, |bss| counter(&bss.control))
+    };
+    let taken = control(|control| control.groups_taken);
+    let groups = attached.groups.as_ref();
+    Snapshot {
+        at_ns: monotonic_ns(),
+        wall: Timestamp::now(),
+        utc_offset: 0,
+        ops,
+        unread: unread.map(|error| error.0),
+        probes: Vec::new(),
+        own_ns: own_ns(),
+        not_followed: control(|control| control.not_followed),
+        stack: attached.stack.as_ref().map(|attached| stack::read(attached, epoch)),
+        groups: groups.map(|attached| groups::read(attached, plan, taken, epoch, last)),
+        neighbours: neighbours::read(attached),
+        disks: None,
+        under_way: None,
+        detached: Vec::new(),
+        warnings: Vec::new(),
+    }
+}
+
+/// Reads the counters of all ops, and why the last calls are missing, if they are; see [`read_programs`] for `epoch`.
+pub(super) fn read_ops(attached: &Attached, plan: &Plan, epoch: u64) -> (Vec<OpCounters>, Option<ReadError>) {
     let completions: BTreeMap<usize, usize> = plan.completion_counters().collect();
     let (usual, unread) = usual_calls(attached);
     let unit_ns = attached
@@ -51,10 +81,6 @@ pub(super) fn read_programs(attached: &Attached, plan: &Plan, epoch: u64) -> Sna
         .maps
         .rodata_data
         .map_or(0, |rodata| rodata.config.unit_ns);
-    let control = |counter: fn(&control) -> u64| {
-        let bss = attached.skeleton.maps.bss_data.as_deref();
-        bss.map_or(0, |bss| counter(&bss.control))
-    };
     let op = |index| {
         let mut merged = OpCounters::default();
         for row in [Some(index), completions.get(&index).copied()].into_iter().flatten() {
@@ -65,26 +91,7 @@ pub(super) fn read_programs(attached: &Attached, plan: &Plan, epoch: u64) -> Sna
         cpus.for_each(|(_, cpu)| op::add_binned(&mut merged, cpu, unit_ns));
         merged
     };
-    Snapshot {
-        at_ns: monotonic_ns(),
-        wall: Timestamp::now(),
-        utc_offset: 0,
-        ops: (0..attached.ops.len()).map(op).collect(),
-        unread: unread.map(|error| error.0),
-        probes: Vec::new(),
-        own_ns: own_ns(),
-        not_followed: control(|control| control.not_followed),
-        stack: attached.stack.as_ref().map(|attached| stack::read(attached, epoch)),
-        groups: attached
-            .groups
-            .as_ref()
-            .map(|attached| groups::read(attached, plan, control(|control| control.groups_taken), epoch)),
-        neighbours: neighbours::read(attached),
-        disks: None,
-        under_way: None,
-        detached: Vec::new(),
-        warnings: Vec::new(),
-    }
+    ((0..attached.ops.len()).map(op).collect(), unread)
 }
 
 /// The local time zone's offset at this time, in seconds east of UTC. This reads the time zone's file.

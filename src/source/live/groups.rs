@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
 use std::sync::Arc;
 
+use super::op;
+use super::stack::LastRead;
 use super::string::comm;
-use super::{op, stack};
 use crate::kernel::interface::types::{self, cell_key, op_stats};
 use crate::kernel::names::{self, Machine, Names};
 use crate::kernel::owners::KnownOwners;
@@ -20,27 +21,22 @@ use crate::probe::plan::Plan;
 use crate::sys::clock::since_boot_ns;
 use crate::sys::counters::Counters;
 
-/// Reads all of them. `taken`: how many numbers of groups the programs have taken; see [`super::read`] for `epoch`.
-pub fn read(groups: &AttachedGroups, plan: &Plan, taken: u64, epoch: u64) -> GroupsCounters {
-    let mut read = match &groups.counters {
-        GroupCounters::Ops { cells, keys } => GroupsCounters {
-            ops: read_ops(cells, keys, plan.counters(), epoch),
-            ..GroupsCounters::default()
-        },
+/// Reads all of them; those of the whole stack since `last`. `taken`: how many numbers of groups the programs have taken;
+/// see [`super::read`] for `epoch`.
+pub fn read(groups: &AttachedGroups, plan: &Plan, taken: u64, epoch: u64, last: &mut LastRead) -> GroupsCounters {
+    let mut read = GroupsCounters::default();
+    let numbered: BTreeSet<u32> = match &groups.counters {
+        GroupCounters::Ops { cells, keys } => {
+            read.ops = read_ops(cells, keys, plan.counters(), epoch);
+            read.ops.keys().map(|(group, _)| *group).collect()
+        }
         GroupCounters::Stack { families, origins } => {
             let known: Vec<u32> = known(groups, taken).collect();
-            GroupsCounters {
-                stacks: stack::read_groups((families, origins), &known, epoch, &mut groups.last.borrow_mut()),
-                ..GroupsCounters::default()
-            }
+            read.stacks = last.read((families, origins), &known, epoch);
+            known.into_iter().collect()
         }
     };
-    let numbered = read
-        .ops
-        .keys()
-        .map(|(group, _)| *group)
-        .chain(read.stacks.keys().copied());
-    let numbered: BTreeSet<u32> = numbered.filter(|group| *group >= GROUP_FIRST).collect();
+    let numbered: BTreeSet<u32> = numbered.into_iter().filter(|group| *group >= GROUP_FIRST).collect();
     if numbered.is_empty() {
         return read;
     }

@@ -39,6 +39,7 @@ use self::slow::SlowCalls;
 
 pub use self::counters::{ReadError, read, utc_offset};
 pub use self::run_info::{OfRun, describe};
+pub use self::stack::LastRead;
 pub use crate::sys::clock::monotonic_ns;
 
 /// The programs in the kernel, and the state of reading them.
@@ -53,6 +54,8 @@ pub struct Live {
     epoch: u64,
     probes: ProbeReader,
     slow: SlowCalls,
+    /// What groups had counted at the last snapshot.
+    last: LastRead,
     /// If the run records.
     records: Option<RecordReader>,
     /// Layers detached during the run.
@@ -141,6 +144,7 @@ impl Live {
             epoch,
             probes: ProbeReader::default(),
             slow: SlowCalls::default(),
+            last: LastRead::default(),
             records,
             detached: Vec::new(),
             lost_by_detached: BTreeMap::new(),
@@ -150,7 +154,9 @@ impl Live {
             _runs: runs,
         };
         let disks = live.read_disks();
-        let mut snapshot = read(&live.attached, &live.plan, epoch, live.info.has_runs);
+        let mut snapshot = read(&live.attached, &live.plan, epoch, live.info.has_runs, &mut live.last);
+        // It is from before the run.
+        snapshot.take_stacks();
         // Until the programs record starts, all requests under way are from before; afterwards, those that started
         // before this time.
         live.attached.control(|control| {
@@ -238,10 +244,16 @@ impl Live {
         self.disks.as_ref()?.stats.clone()
     }
 
-    /// The counters so far. It ends no interval.
+    /// What groups had counted at the last snapshot.
     #[must_use]
-    pub fn counters(&self) -> Snapshot {
-        let mut snapshot = read(&self.attached, &self.plan, self.epoch, self.info.has_runs);
+    pub fn last_read(&self) -> &LastRead {
+        &self.last
+    }
+
+    /// The counters so far, and what the whole stack has counted for groups since `last`. It ends no interval.
+    #[must_use]
+    pub fn counters(&self, last: &mut LastRead) -> Snapshot {
+        let mut snapshot = read(&self.attached, &self.plan, self.epoch, self.info.has_runs, last);
         self.add_detached(&mut snapshot);
         snapshot.utc_offset = counters::utc_offset(snapshot.wall);
         snapshot
@@ -263,12 +275,14 @@ impl Live {
             let (Some(reader), Given::Events(last)) = (&mut self.records, &mut self.given) else {
                 break;
             };
-            **last = Snapshot {
+            let again = Snapshot {
                 probes: std::mem::take(&mut last.probes),
                 disks: last.disks.take(),
                 utc_offset: last.utc_offset,
                 ..again
             };
+            let earlier = std::mem::replace(&mut **last, again);
+            last.widen(earlier);
             let more = reader.take(&mut self.attached, true).map_err(no_records)?;
             let has_ended = more.has_ended();
             // Calls under way are returned each time.
@@ -282,8 +296,8 @@ impl Live {
     }
 
     /// What the programs have counted in the generation of extremes that ends, and the calls under way if `is_last`.
-    fn count(&self, epoch: u64, is_last: bool) -> Snapshot {
-        let mut snapshot = counters::read_programs(&self.attached, &self.plan, epoch);
+    fn count(&mut self, epoch: u64, is_last: bool) -> Snapshot {
+        let mut snapshot = counters::read_programs(&self.attached, &self.plan, epoch, &mut self.last);
         self.add_detached(&mut snapshot);
         if is_last {
             match under_way::read(&self.attached, &self.plan) {
@@ -364,7 +378,7 @@ impl Live {
         let Some(layer) = self.leaving() else { return };
         self.attached.detach_returns(layer);
         self.attached.control(|control| control.stopped &= !STOP_PAIRS);
-        let ops = counters::read_programs(&self.attached, &self.plan, self.epoch).ops;
+        let (ops, _) = counters::read_ops(&self.attached, &self.plan, self.epoch);
         let ops = ops.into_iter().zip(&self.plan.ops).enumerate();
         let of_layer = ops.filter(|(_, (_, planned))| planned.layer == layer);
         self.lost_by_detached

@@ -9,9 +9,10 @@ use crate::kernel::interface::types::{family_stats, origin_stats};
 use crate::model::abi::{DIRECTIONS, FAMILIES, ORIGINS, ROW_SYSCALL, SLOW_LIMITED, SLOW_NO_ROOM};
 use crate::model::histogram::{step_of, widest};
 use crate::model::report::slow::LeftOut;
-use crate::model::snapshot::{FamilyCounters, OriginCounters, StackCounters, combined};
+use crate::model::snapshot::increases::{FamilyIncrease, OriginIncrease};
+use crate::model::snapshot::{FamilyCounters, OriginCounters, StackCounters, StackIncreases, combined};
 use crate::model::steps::Steps;
-use crate::probe::attach::{AttachedStack, FIRST_WORDS, LastStacks};
+use crate::probe::attach::AttachedStack;
 use crate::sys::counters::Counters;
 
 /// Reads all of them; see [`super::read`] for `epoch`.
@@ -53,48 +54,73 @@ pub fn left_out(stack: &AttachedStack) -> LeftOut {
     })
 }
 
-/// Reads the stacks of these groups, whose numbers ascend; see [`super::read`] for `epoch`. Only what changed since the last
-/// time is read: most groups have calls of few families, and there may be hundreds of groups without any.
-pub fn read_groups(
-    (families, origins): (&Counters<family_stats>, &Counters<origin_stats>),
-    groups: &[u32],
-    epoch: u64,
-    last: &mut LastStacks,
-) -> BTreeMap<u32, StackCounters> {
-    last.keep(groups);
-    // All are looked at before the first of them is read, so that the processor waits for the memory of several at once.
-    let (known, _) = last.first_words.as_chunks::<FIRST_WORDS>();
-    let changed = elements(groups, FAMILIES).filter(|&element| !families.begins_with(element, &known[element]));
-    let changed: Vec<usize> = changed.collect();
-    for element in std::mem::replace(&mut last.called, changed.clone()) {
-        // What has changed again gets other extremes.
-        if changed.binary_search(&element).is_err()
-            && let Some(family) = last.family(element)
-        {
-            FamilyCounters::forget_extremes(family);
-        }
-    }
-    let mut room = family_stats::default();
-    for element in changed {
-        let Some(family) = last.family(element) else { continue };
-        let Some(now) = read_family(families, element, epoch, (&mut room, family)) else {
-            continue;
+/// The first words of a family: those up to the count of calls. Each call changes one of them.
+const FIRST_WORDS: usize = offset_of!(family_stats, reached) / size_of::<u64>() + ROW_SYSCALL as usize + 1;
+
+/// What the whole stack has counted for groups until the last reading. Reports and metrics each have one of their own.
+#[derive(Debug, Clone, Default)]
+pub struct LastRead {
+    /// Ascending.
+    groups: Vec<u32>,
+    /// The first words of each element of the table of families, one after the other: all are compared each time.
+    first_words: Vec<u64>,
+    /// The families that have counted something, by their elements.
+    families: BTreeMap<usize, FamilyCounters>,
+    /// Each element of the table of origins.
+    origins: Vec<OriginCounters>,
+}
+
+impl LastRead {
+    /// Reads what these groups, whose numbers ascend, have counted since the last time; see [`super::read`] for `epoch`. Only
+    /// what has changed is read: most groups have calls of few families, and there may be hundreds of groups without any.
+    pub fn read(
+        &mut self,
+        (families, origins): (&Counters<family_stats>, &Counters<origin_stats>),
+        groups: &[u32],
+        epoch: u64,
+    ) -> StackIncreases {
+        let room = |of_each: u32| groups.last().map_or(0, |last| ((last + 1) * of_each) as usize);
+        let words = self.first_words.len().max(room(FAMILIES) * FIRST_WORDS);
+        self.first_words.resize(words, 0);
+        let all = self.origins.len().max(room(ORIGINS * DIRECTIONS));
+        self.origins.resize(all, [0; 4]);
+        let new = groups.iter().filter(|group| self.groups.binary_search(group).is_err());
+        let mut read = StackIncreases {
+            new: new.copied().collect(),
+            ..StackIncreases::default()
         };
-        let words = first_words(&now);
-        *family = Arc::new(now);
-        last.first_words[element * FIRST_WORDS..][..FIRST_WORDS].copy_from_slice(&words);
-    }
-    for (group, stack) in &mut last.stacks {
-        for (index, element) in elements(&[*group], ORIGINS * DIRECTIONS).enumerate() {
-            if origins.begins_with(element, &stack.origins[index]) {
+        self.groups = groups.to_vec();
+        // All are looked at before the first of them is read, so that the processor waits for the memory of several at once.
+        let (known, _) = self.first_words.as_chunks::<FIRST_WORDS>();
+        let changed = elements(groups, FAMILIES).filter(|&element| !families.begins_with(element, &known[element]));
+        let changed: Vec<usize> = changed.collect();
+        read.families.reserve_exact(changed.len());
+        let mut room = family_stats::default();
+        for element in changed {
+            let last = self.families.entry(element).or_default();
+            let Some(counted) = read_family(families, element, epoch, (&mut room, last)) else {
+                continue;
+            };
+            self.first_words[element * FIRST_WORDS..][..FIRST_WORDS].copy_from_slice(&first_words(last));
+            let (group, index) = (element as u32 / FAMILIES, element % FAMILIES as usize);
+            read.families.push(FamilyIncrease { group, index, counted });
+        }
+        for element in elements(groups, ORIGINS * DIRECTIONS) {
+            let last = &mut self.origins[element];
+            if origins.begins_with(element, last) {
                 continue;
             }
-            if let Some(now) = origins.element(element) {
-                Arc::make_mut(&mut stack.origins)[index] = origin(now);
-            }
+            let Some(now) = origins.element(element).map(origin) else {
+                continue;
+            };
+            let counted = combined(&now, last, u64::wrapping_sub);
+            *last = now;
+            let of_each = ORIGINS * DIRECTIONS;
+            let (group, index) = (element as u32 / of_each, element % of_each as usize);
+            read.origins.push(OriginIncrease { group, index, counted });
         }
+        read
     }
-    last.stacks.clone()
 }
 
 /// The elements of these groups, in a table with so many of each.
@@ -113,35 +139,60 @@ fn first_words(last: &FamilyCounters) -> [u64; FIRST_WORDS] {
     words
 }
 
-/// A family of a group, of which `last` was read before; see [`super::read`] for `epoch`. `None`: there is no such
-/// element. `room`: for one.
+/// What a family of a group has counted since `last`, which becomes what it has counted now; see [`super::read`] for
+/// `epoch`. `None`: there is no such element. `room`: for one.
 ///
 /// Calls since then are in the steps from the shortest of them to the longest. CPUs that end calls at the same moment may
 /// overwrite each other's extremes; then those steps have fewer calls than there were, and all are read.
-pub fn read_family(
+///
+/// What a call adds before it is counted as one is read together with the next call: no report shows it without one.
+fn read_family(
     families: &Counters<family_stats>,
     element: usize,
     epoch: u64,
-    (room, last): (&mut family_stats, &FamilyCounters),
+    (room, last): (&mut family_stats, &mut FamilyCounters),
 ) -> Option<FamilyCounters> {
     const STEPS: usize = offset_of!(family_stats, steps) / size_of::<u64>();
     if !families.words_into(element, 0..STEPS, room) {
         return None;
     }
+    let calls = room.reached[ROW_SYSCALL as usize].wrapping_sub(last.calls());
+    if calls == 0 {
+        let counted = FamilyCounters {
+            unbalanced: combined(&room.unbalanced, &last.unbalanced, u64::wrapping_sub),
+            slow: combined(&room.slow, &last.slow, u64::wrapping_sub),
+            ..FamilyCounters::default()
+        };
+        (last.unbalanced, last.slow) = (room.unbalanced, room.slow);
+        return Some(counted);
+    }
     let extremes = extremes_of(&room.extremes, epoch).reduce(widest);
     let (first, end) = extremes.map_or((0, 0), |(min, max)| (step_of(min), step_of(max) + 1));
     let has_part = families.words_into(element, STEPS + first..STEPS + end, room);
     let part = room.steps.get(first..end).filter(|_| has_part);
-    let steps = part.map(|part| last.steps.replaced(first, part));
-    if let Some(steps) = steps.filter(|steps| steps.sum() == room.reached[ROW_SYSCALL as usize]) {
-        return Some(with_steps(room, steps, epoch));
-    }
-    let is_read = families.element_into(element, room);
-    is_read.then(|| family(room, epoch))
+    let steps = part.map(|part| last.steps.increase(first, part));
+    let steps = match steps.filter(|steps| steps.sum() == calls) {
+        Some(steps) => steps,
+        None if families.element_into(element, room) => last.steps.increase(0, &room.steps),
+        None => return None,
+    };
+    let mut all = std::mem::take(&mut last.steps);
+    all.add_all(&steps);
+    let now = with_steps(room, Steps::default(), epoch);
+    let counted = FamilyCounters {
+        steps,
+        ..now.combined(last, u64::wrapping_sub)
+    };
+    *last = FamilyCounters {
+        steps: all,
+        extremes: None,
+        ..now
+    };
+    Some(counted)
 }
 
 /// The counters of one CPU, or of one group; see [`super::read`] for `epoch`.
-pub fn family(cpu: &family_stats, epoch: u64) -> FamilyCounters {
+fn family(cpu: &family_stats, epoch: u64) -> FamilyCounters {
     with_steps(cpu, Steps::from(&cpu.steps[..]), epoch)
 }
 
@@ -195,48 +246,131 @@ mod tests {
         assert!(family(&family_stats::default(), 0).steps.is_empty());
     }
 
+    const EPOCH: u64 = 8;
+
+    /// A table of a group's families, of which the first one has these counters, and what it had counted at the last time.
+    struct Table {
+        map: libbpf_rs::MapHandle,
+        families: Counters<family_stats>,
+        last: FamilyCounters,
+    }
+
+    impl Table {
+        fn new() -> Self {
+            let map = mappable::<family_stats>(FAMILIES);
+            Self {
+                families: Counters::map(&map, FAMILIES as usize).unwrap(),
+                map,
+                last: FamilyCounters::default(),
+            }
+        }
+
+        fn set(&self, now: &family_stats) {
+            // SAFETY: all of it is 8-byte numbers.
+            let bytes = unsafe { as_bytes(now) };
+            let first = 0_u32.to_ne_bytes();
+            self.map.update(&first, bytes, libbpf_rs::MapFlags::ANY).unwrap();
+        }
+
+        fn read(&mut self, now: &family_stats) -> FamilyCounters {
+            self.set(now);
+            let last = (&mut family_stats::default(), &mut self.last);
+            let counted = read_family(&self.families, 0, EPOCH, last).unwrap();
+            assert_eq!(self.last.extremes, None);
+            counted
+        }
+    }
+
+    fn call(now: &mut family_stats, step: usize, (min, max): (u64, u64)) {
+        now.steps[step] += 1;
+        now.reached[ROW_SYSCALL as usize] += 1;
+        now.extremes.epoch[0] = EPOCH;
+        (now.extremes.min_ns[0], now.extremes.max_ns[0]) = (min, max);
+    }
+
     /// Run as root.
     #[test]
     fn steps_are_read_where_calls_were_counted() {
-        const EPOCH: u64 = 8;
-        let table = mappable::<family_stats>(1);
-        let families = Counters::map(&table, 1).unwrap();
-        let read = |now: &family_stats, last: &FamilyCounters| {
-            // SAFETY: all of it is 8-byte numbers.
-            let bytes = unsafe { as_bytes(now) };
-            table
-                .update(&0_u32.to_ne_bytes(), bytes, libbpf_rs::MapFlags::ANY)
-                .unwrap();
-            read_family(&families, 0, EPOCH, (&mut family_stats::default(), last)).unwrap()
-        };
+        let mut table = Table::new();
         let mut now = family_stats::default();
-        (
-            now.steps[10],
-            now.steps[60],
-            now.bytes,
-            now.reached[ROW_SYSCALL as usize],
-        ) = (2, 1, 7, 3);
-        now.extremes.epoch[0] = EPOCH;
-        (now.extremes.min_ns[0], now.extremes.max_ns[0]) = (11, 900);
-        let first = read(&now, &FamilyCounters::default());
-        assert_eq!(first, family(&now, EPOCH));
-        now.steps[10] += 1;
-        now.reached[ROW_SYSCALL as usize] += 1;
-        (now.extremes.min_ns[0], now.extremes.max_ns[0]) = (10, 10);
-        assert_eq!(read(&now, &first), family(&now, EPOCH));
-        // The others are those of the last time.
-        let mut other = first.clone();
-        (other.steps, other.reached[ROW_SYSCALL as usize]) = (first.steps.replaced(60, &[0, 1]), 3);
-        assert_eq!(read(&now, &other).steps, other.steps.replaced(10, &[3]));
+        for step in [10, 10, 60] {
+            call(&mut now, step, (11, 900));
+        }
+        now.bytes = 7;
+        assert_eq!(table.read(&now), family(&now, EPOCH));
+        let one = |step: usize| Steps::default().increase(step, &[1]);
+        call(&mut now, 10, (10, 10));
+        let counted = table.read(&now);
+        assert_eq!(
+            (counted.steps, counted.bytes, counted.extremes),
+            (one(10), 0, Some((10, 10)))
+        );
+        // The others are those of the last time: they are not read.
+        let mut other = now;
+        other.steps[60] = 5;
+        call(&mut other, 10, (10, 10));
+        assert_eq!(table.read(&other).steps, one(10));
+        call(&mut now, 10, (10, 10));
         // A longer call, whose time another CPU has overwritten.
-        now.steps[70] += 1;
-        now.reached[ROW_SYSCALL as usize] += 1;
-        assert_eq!(read(&now, &first), family(&now, EPOCH));
+        call(&mut now, 70, (10, 10));
+        assert_eq!(table.read(&now).steps, one(70));
         // As extremes are while they are written.
-        (now.extremes.min_ns[0], now.extremes.max_ns[0]) = (u64::MAX, 0);
-        assert_eq!(read(&now, &first), family(&now, EPOCH));
-        let elsewhere = (&mut now, &first);
-        assert_eq!(read_family(&families, 1, EPOCH, elsewhere), None);
+        call(&mut now, 80, (u64::MAX, 0));
+        assert_eq!(table.read(&now).steps, one(80));
+        let all = FamilyCounters {
+            extremes: None,
+            ..family(&now, EPOCH)
+        };
+        assert_eq!(table.last, all);
+        let elsewhere = (&mut now, &mut table.last);
+        assert_eq!(read_family(&table.families, FAMILIES as usize, EPOCH, elsewhere), None);
+    }
+
+    /// Run as root.
+    #[test]
+    fn what_a_call_adds_before_it_is_counted_is_held_back() {
+        let mut table = Table::new();
+        let mut now = family_stats::default();
+        call(&mut now, 10, (10, 10));
+        now.rows[3] = 10;
+        table.read(&now);
+        (now.rows[3], now.bytes, now.steps[12], now.unbalanced[0]) = (19, 4096, 1, 2);
+        let counted = table.read(&now);
+        let only_unbalanced = FamilyCounters {
+            unbalanced: counted.unbalanced,
+            ..FamilyCounters::default()
+        };
+        assert_eq!((counted.unbalanced[0], &counted), (2, &only_unbalanced));
+        now.reached[ROW_SYSCALL as usize] += 1;
+        (now.extremes.min_ns[0], now.extremes.max_ns[0]) = (12, 12);
+        let counted = table.read(&now);
+        assert_eq!((counted.rows[3], counted.bytes, counted.unbalanced[0]), (9, 4096, 0));
+        assert_eq!((counted.calls(), counted.steps.sum()), (1, 1));
+    }
+
+    /// Run as root.
+    #[test]
+    fn each_reader_has_all_that_groups_have_counted() {
+        let table = Table::new();
+        let none = mappable::<origin_stats>(ORIGINS * DIRECTIONS);
+        let origins = Counters::map(&none, (ORIGINS * DIRECTIONS) as usize).unwrap();
+        let read = |last: &mut LastRead| last.read((&table.families, &origins), &[0], EPOCH);
+        let calls = |read: &StackIncreases| read.families.iter().map(|of| of.counted.calls()).collect::<Vec<_>>();
+        let (mut each, mut rare) = (LastRead::default(), LastRead::default());
+        let mut now = family_stats::default();
+        let mut sum = StackIncreases::default();
+        for second in 0..3 {
+            call(&mut now, 10, (10, 10));
+            table.set(&now);
+            let of_second = read(&mut each);
+            assert_eq!(of_second.new.len(), usize::from(second == 0));
+            assert_eq!(calls(&of_second), [1]);
+            assert_eq!(read(&mut each), StackIncreases::default());
+            sum.add(of_second);
+        }
+        let all = read(&mut rare);
+        assert_eq!(calls(&all), [3]);
+        assert_eq!(all, sum);
     }
 
     #[test]

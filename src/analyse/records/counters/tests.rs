@@ -51,11 +51,11 @@ fn run(layers: &[Layer], is_stack: bool) -> RunInfo {
     }
 }
 
-fn snapshot(at_ns: u64, totals: &Totals) -> Snapshot {
+fn snapshot(at_ns: u64, totals: &mut Totals) -> Snapshot {
     Snapshot {
         ops: totals.ops.clone(),
         stack: totals.stack.clone(),
-        groups: totals.groups.clone(),
+        groups: totals.groups_since(),
         ..Snapshot::empty(at_ns)
     }
 }
@@ -76,11 +76,11 @@ fn reports(run: &RunInfo, by: Option<By>, ends_ns: &[u64], batches: &[Records], 
         counters.take(batch, &names);
     }
     let mut totals = Totals::new(&run, by);
-    let mut before = snapshot(0, &totals);
+    let mut before = snapshot(0, &mut totals);
     let mut all = Vec::new();
     for end_ns in ends_ns {
         totals.add(&counters.next_interval().unwrap(), &names);
-        let after = snapshot(*end_ns, &totals);
+        let after = snapshot(*end_ns, &mut totals);
         all.push(report(&run, &before, &after));
         before = after;
     }
