@@ -158,12 +158,16 @@ fn family_report(family: Family, difference: &FamilyCounters, slots: &[Slot], me
         ns: slot.map(|slot| difference.rows[slot]),
         calls: slot.filter(|_| !row.is_wait()).map(|slot| difference.reached[slot]),
     };
-    let classes = ReadClass::ALL
-        .into_iter()
-        .zip(difference.class_calls.iter().zip(difference.class_bytes));
     // Without requests, no thread can be seen waiting for its own.
     let all_requests = measured.has(Row::Device) && !measured.detached.contains_key(&Layer::Blk);
-    let classes = classes.filter(|_| family == Family::Read && all_requests);
+    let classes = if family == Family::Read && all_requests {
+        &ReadClass::ALL[..]
+    } else {
+        &[]
+    };
+    let classes = classes
+        .iter()
+        .zip(difference.class_calls.iter().zip(difference.class_bytes));
     FamilyReport {
         family,
         // The time of a call is the sum of its rows. A separate sum could include a call whose rows are not yet
@@ -174,7 +178,7 @@ fn family_report(family: Family, difference: &FamilyCounters, slots: &[Slot], me
         extremes: difference.extremes.filter(|_| histogram.count() > 0),
         rows: slots.iter().map(row).collect(),
         classes: classes
-            .map(|(class, (&calls, bytes))| ClassReport { class, calls, bytes })
+            .map(|(&class, (&calls, bytes))| ClassReport { class, calls, bytes })
             .collect(),
         histogram,
     }

@@ -141,14 +141,11 @@ impl Histogram {
     /// bound. `q` has a resolution of six decimals.
     #[must_use]
     pub fn quantile(&self, q: f64, extremes: Option<(u64, u64)>) -> Option<u64> {
-        // The cast saturates, and turns NaN into 0.
-        let parts = u128::from((q * PARTS as f64).round() as u64);
-        let beyond = PARTS.checked_sub(parts).filter(|beyond| *beyond > 0)?;
-        let count: u128 = self.steps.iter().map(|(_, n)| u128::from(n)).sum();
-        if u128::from(self.measured()) < PARTS.div_ceil(beyond) {
+        if self.measured() < least_calls(q)? {
             return None;
         }
-        let rank = (count * parts).div_ceil(PARTS).max(1);
+        let count: u128 = self.steps.iter().map(|(_, n)| u128::from(n)).sum();
+        let rank = (count * parts_of(q)).div_ceil(PARTS).max(1);
         let mut seen = 0;
         let bucket = self.buckets().find(|bucket| {
             seen += u128::from(bucket.count);
@@ -158,6 +155,19 @@ impl Histogram {
         // Not `clamp`, which panics if the extremes are inverted.
         Some(extremes.map_or(middle, |(min, max)| middle.max(min).min(max)))
     }
+}
+
+/// The fewest measured calls of which [`Histogram::quantile`] is known: with fewer than 1/(1-q) it would be the longest call.
+/// `None`: it never is.
+#[must_use]
+pub fn least_calls(q: f64) -> Option<u64> {
+    let beyond = PARTS.checked_sub(parts_of(q)).filter(|beyond| *beyond > 0)?;
+    u64::try_from(PARTS.div_ceil(beyond)).ok()
+}
+
+fn parts_of(q: f64) -> u128 {
+    // The cast saturates, and turns NaN into 0.
+    u128::from((q * PARTS as f64).round() as u64)
 }
 
 /// The step for a time of `ns` nanoseconds, as computed by `step_of` of `bpf/steps.bpf.h`.

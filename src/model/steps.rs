@@ -63,17 +63,19 @@ impl Steps {
     /// What `numbers`, those of the steps from `first` on, have more.
     #[must_use]
     pub fn increase(&self, first: usize, numbers: &[u64]) -> Self {
+        // With all steps, so that what most of them have in common is passed over quickly.
+        let mut all = [0; STEPS];
         let from = self.0.partition_point(|(step, _)| usize::from(*step) < first);
-        let mut known = self.0[from..].iter().peekable();
-        let mut more = Vec::new();
-        for (step, now) in (first as u16..).zip(numbers.iter().copied()).filter(|(_, n)| *n > 0) {
-            while known.next_if(|(known, _)| *known < step).is_some() {}
-            let before = known.next_if(|(known, _)| *known == step).map_or(0, |(_, n)| *n);
-            if now != before {
-                more.push((step, now.wrapping_sub(before)));
-            }
-        }
-        Self(more)
+        let known = self.0[from..].iter().map(|(step, n)| (usize::from(*step), *n));
+        known
+            .take_while(|(step, _)| *step < first + numbers.len())
+            .for_each(|(step, n)| all[step] = n);
+        let pairs = numbers.iter().zip(all.iter().skip(first)).zip(first as u16..);
+        let more = pairs.filter(|((now, before), _)| now != before);
+        Self(
+            more.map(|((now, before), step)| (step, now.wrapping_sub(*before)))
+                .collect(),
+        )
     }
 
     /// Combines number by number. `how` makes 0 of twice 0.

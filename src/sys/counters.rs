@@ -143,7 +143,8 @@ impl<T: plain::Plain + Default> Counters<T> {
     #[must_use]
     pub fn begins_with(&self, element: usize, words: &[u64]) -> bool {
         let is_inside = element < self.len() && size_of_val(words) <= size_of::<T>();
-        is_inside && self.words(element).zip(words).all(|(now, word)| now == *word)
+        let words = self.words(element).zip(words);
+        is_inside && words.fold(0, |differences, (now, word)| differences | (now ^ word)) == 0
     }
 
     /// An element as of one moment, as [`at_one_moment`] has it: the second copy is compared where it is. It must be in

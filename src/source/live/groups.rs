@@ -1,7 +1,7 @@
 //! The counters of groups, and their names.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::sys::counters::Counters;
 /// see [`super::read`] for `epoch`.
 pub fn read(groups: &AttachedGroups, plan: &Plan, taken: u64, epoch: u64, last: &mut LastRead) -> GroupsCounters {
     let mut read = GroupsCounters::default();
-    let numbered: BTreeSet<u32> = match &groups.counters {
+    let mut numbered: Vec<u32> = match &groups.counters {
         GroupCounters::Ops { cells, keys } => {
             read.ops = read_ops(cells, keys, plan.counters(), epoch);
             read.ops.keys().map(|(group, _)| *group).collect()
@@ -33,10 +33,11 @@ pub fn read(groups: &AttachedGroups, plan: &Plan, taken: u64, epoch: u64, last: 
         GroupCounters::Stack { families, origins } => {
             let known: Vec<u32> = known(groups, taken).collect();
             read.stacks = last.read((families, origins), &known, epoch);
-            known.into_iter().collect()
+            known
         }
     };
-    let numbered: BTreeSet<u32> = numbered.into_iter().filter(|group| *group >= GROUP_FIRST).collect();
+    numbered.retain(|group| *group >= GROUP_FIRST);
+    numbered.dedup();
     if numbered.is_empty() {
         return read;
     }
@@ -48,7 +49,7 @@ pub fn read(groups: &AttachedGroups, plan: &Plan, taken: u64, epoch: u64, last: 
 }
 
 /// The processes of groups. Snapshots share them, unless one is new or renamed.
-fn processes(groups: &AttachedGroups, numbered: &BTreeSet<u32>) -> Arc<BTreeMap<u32, Who>> {
+fn processes(groups: &AttachedGroups, numbered: &[u32]) -> Arc<BTreeMap<u32, Who>> {
     const NUMBER: usize = offset_of!(types::group, number) / size_of::<u64>();
     const BEGAN: usize = offset_of!(types::group, more) / size_of::<u64>();
     const COMM: usize = offset_of!(types::group, comm) / size_of::<u64>();
@@ -75,7 +76,7 @@ fn processes(groups: &AttachedGroups, numbered: &BTreeSet<u32>) -> Arc<BTreeMap<
 }
 
 /// The names of groups that are no processes.
-fn others(groups: &AttachedGroups, numbered: BTreeSet<u32>) -> BTreeMap<u32, Who> {
+fn others(groups: &AttachedGroups, numbered: Vec<u32>) -> BTreeMap<u32, Who> {
     let machine = Machine::now();
     let mut owners = groups.owners.borrow_mut();
     if groups.by.has_names_in_files() {

@@ -90,10 +90,17 @@ impl LastRead {
             ..StackIncreases::default()
         };
         self.groups = groups.to_vec();
-        // All are looked at before the first of them is read, so that the processor waits for the memory of several at once.
+        // All are looked at before the first of them is read, and without a branch, so that the processor waits for the memory
+        // of several at once: each is on another page.
         let (known, _) = self.first_words.as_chunks::<FIRST_WORDS>();
-        let changed = elements(groups, FAMILIES).filter(|&element| !families.begins_with(element, &known[element]));
-        let changed: Vec<usize> = changed.collect();
+        let all = elements(groups, FAMILIES);
+        let has_changed: Vec<bool> = all
+            .map(|element| !families.begins_with(element, &known[element]))
+            .collect();
+        let all = elements(groups, FAMILIES).zip(has_changed);
+        let changed: Vec<usize> = all
+            .filter_map(|(element, changed)| changed.then_some(element))
+            .collect();
         read.families.reserve_exact(changed.len());
         let mut room = family_stats::default();
         for element in changed {

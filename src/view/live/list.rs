@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::history::Beside;
+use crate::model::histogram::{least_calls, widest};
 use crate::model::ids::{By, Row};
 use crate::model::owner::unit;
 use crate::model::report::Report;
@@ -156,7 +157,7 @@ fn from_counters(groups: &GroupsReport) -> Vec<Group> {
             n => format!("({n} others)"),
         },
         pid: None,
-        ..numbers("", &others.numbers)
+        ..numbers(String::new(), &others.numbers)
     });
     named.chain(others).collect()
 }
@@ -167,34 +168,37 @@ fn of_numbers(who: &Who, of: &Numbers) -> Group {
             Who::Process { pid, .. } => Some(*pid),
             _ => None,
         },
-        ..numbers(&who.name(), of)
+        ..numbers(who.name(), of)
     }
 }
 
-fn numbers(name: &str, of: &Numbers) -> Group {
+const P99: f64 = 0.99;
+
+fn numbers(name: String, of: &Numbers) -> Group {
     let sums = of.sums(None);
-    let most = of.families.iter().map(|family| family.rows.len()).max();
-    let mut rows: Vec<(Row, u64)> = Vec::with_capacity(most.unwrap_or(0));
-    for row in of.families.iter().flat_map(|family| &family.rows) {
-        match rows.iter_mut().find(|(known, _)| *known == row.row) {
-            Some((_, ns)) => *ns = ns.saturating_add(row.ns.unwrap_or(0)),
-            None => rows.push((row.row, row.ns.unwrap_or(0))),
-        }
-    }
-    let mut histograms = of.families.iter().map(|family| &family.histogram);
-    let mut histogram = histograms.next().cloned().unwrap_or_default();
-    histograms.for_each(|other| histogram.add(other));
+    // Families of a report have the same rows.
+    let rows = of.families.first().map_or(&[][..], |family| &family.rows).iter();
+    let rows = rows.enumerate().map(|(at, row)| {
+        let all = of.families.iter().filter_map(|family| family.rows.get(at)?.ns);
+        (row.row, all.fold(0, u64::saturating_add))
+    });
     let extremes = of.families.iter().filter_map(|family| family.extremes);
-    let extremes = extremes.reduce(crate::model::histogram::widest);
-    let p99 = histogram.quantile(0.99, extremes).map(Tail::P99);
+    let extremes = extremes.reduce(widest);
+    // Most groups have too few calls in a second.
+    let p99 = least_calls(P99).filter(|least| sums.count >= *least).and_then(|_| {
+        let mut histograms = of.families.iter().map(|family| &family.histogram);
+        let mut histogram = histograms.next()?.clone();
+        histograms.for_each(|other| histogram.add(other));
+        histogram.quantile(P99, extremes).map(Tail::P99)
+    });
     Group {
-        name: name.to_owned(),
+        name,
         pid: None,
         calls: sums.count,
         ns: sums.ns,
         bytes: sums.bytes,
         tail: p99.or(extremes.map(|(_, longest)| Tail::Longest(longest))),
-        mostly: rows.into_iter().max_by_key(|(_, ns)| *ns).filter(|(_, ns)| *ns > 0),
+        mostly: rows.max_by_key(|(_, ns)| *ns).filter(|(_, ns)| *ns > 0),
     }
 }
 
@@ -229,7 +233,7 @@ fn by_unit(groups: &GroupsReport) -> Vec<Group> {
     for (name, numbers) in named.chain(others) {
         units.entry(name).or_default().add(numbers);
     }
-    units.iter().map(|(name, of)| numbers(name, of)).collect()
+    units.into_iter().map(|(name, of)| numbers(name, &of)).collect()
 }
 
 /// Whether a name is shown. `filter` is in lower case; an empty one shows all.

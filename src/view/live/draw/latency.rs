@@ -7,6 +7,7 @@ use crate::model::histogram::{STEPS, bounds};
 use crate::model::ids::Family;
 use crate::model::report::Report;
 use crate::number::{percent, thousands};
+use crate::view::live::history::FamilyDigest;
 use crate::view::live::model::{Model, Shown};
 
 /// Columns of the labels of latencies.
@@ -72,26 +73,29 @@ fn heat_map(model: &Model, shown: &Shown, family: Family, canvas: &mut Canvas<'_
     let width = area.width.saturating_sub(LABELS + 2);
     let height = usize::from(area.height.saturating_sub(2));
     let scale = model.seconds_per_column();
-    let columns: Vec<Vec<(u16, u64)>> = (0..width)
+    let columns: Vec<Vec<&FamilyDigest>> = (0..width)
         .map(|column| {
             let Some(last) = shown.number.checked_sub(usize::from(width - 1 - column) * scale) else {
                 return Vec::new();
             };
             let first = last.saturating_sub(scale - 1);
             let digests = (first..=last).filter_map(|number| model.history.digest(number)?.family(family));
-            digests.flat_map(|digest| digest.steps.iter().copied()).collect()
+            digests.collect()
         })
         .collect();
-    let steps = || columns.iter().flatten().map(|(step, _)| usize::from(*step));
-    let (Some(low), Some(high)) = (steps().min(), steps().max()) else {
+    // The steps of a digest ascend.
+    let lowest = |digest: &&FamilyDigest| digest.steps.first().map(|(step, _)| usize::from(*step));
+    let highest = |digest: &&FamilyDigest| digest.steps.last().map(|(step, _)| usize::from(*step));
+    let digests = || columns.iter().flatten();
+    let (Some(low), Some(high)) = (digests().filter_map(lowest).min(), digests().filter_map(highest).max()) else {
         return;
     };
     let lines = Lines::fitting(low, high, height);
     let cells: Vec<Vec<u64>> = columns
         .iter()
-        .map(|column| {
+        .map(|digests| {
             let mut cells = vec![0_u64; height];
-            for (step, calls) in column {
+            for (step, calls) in digests.iter().flat_map(|digest| &digest.steps) {
                 let line = usize::from(*step).saturating_sub(lines.from) / lines.each;
                 if let Some(cell) = cells.get_mut(line) {
                     *cell = cell.saturating_add(*calls);
