@@ -522,23 +522,19 @@ static __always_inline struct origin_stats *group_origin_of(__u32 group, __u32 o
 	return bpf_map_lookup_elem(&group_origins, &element);
 }
 
-/* A process is reported with the last name it had. */
-__noinline int note_last_name(void)
+/* A process is reported with the last name it had, which is that of its first thread; `name`: the new one of `task`. */
+static __always_inline void rename_group(struct task_struct *task, const void *name)
 {
-	struct task_struct *leader;
+	struct group_key key = { .number = task->tgid, .more = task->start_boottime };
 	struct group *group;
-	struct group_key key;
 	__u32 *number;
 
-	if (config.group_by != BY_PROCESS)
-		return 0;
-	leader = current_leader();
-	key = key_of_current();
+	if (task->pid != task->tgid)
+		return;
 	number = bpf_map_lookup_elem(&group_numbers, &key);
 	group = number ? bpf_map_lookup_elem(&groups, number) : NULL;
 	if (group)
-		BPF_CORE_READ_INTO(&group->comm, leader, comm);
-	return 0;
+		bpf_probe_read_kernel_str(group->comm, sizeof(group->comm), name);
 }
 
 #endif

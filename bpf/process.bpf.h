@@ -55,8 +55,6 @@ static __always_inline int on_exit(void)
 	__u32 tgid = id.tgid, thread = id.thread;
 
 	leave_number(thread, true);
-	if (config.group_by == BY_PROCESS && thread == tgid)
-		note_last_name();
 	if (!config.traced_set)
 		return 0;
 	forget_traced_thread(id);
@@ -109,7 +107,10 @@ int exit_classic(void *ctx)
 SEC("tp_btf/task_rename")
 int BPF_PROG(rename_btf, struct task_struct *task, const char *name)
 {
-	note_name(task->pid, name);
+	if (config.records)
+		note_name(task->pid, name);
+	if (config.group_by == BY_PROCESS)
+		rename_group(task, name);
 	return 0;
 }
 

@@ -1,6 +1,5 @@
-//! Names of processes, disks and mounts by their numbers, and names that the kernel side recorded in pieces.
+//! Names of disks and mounts by their numbers, and names that the kernel side recorded in pieces.
 
-use std::collections::BTreeMap;
 use std::fs;
 
 use crate::model::abi::{PATH_ALONE, PATH_CUT, PATH_GIVEN, PATH_INSIDE, PATH_WHOLE};
@@ -9,8 +8,6 @@ use crate::sys::text_of;
 
 /// The bits of minor number in the kernel's device numbers.
 const MINOR_BITS: u32 = 20;
-/// A tick of `/proc/PID/stat`, `USER_HZ` on all architectures, in nanoseconds.
-const TICK_NS: u64 = 10_000_000;
 
 /// Major and minor number of the kernel's `dev_t`.
 #[must_use]
@@ -64,83 +61,6 @@ impl Names for Machine {
     fn mount(&self, device: u32) -> Option<String> {
         mount_of(&self.mounts, numbers_of(device))
     }
-}
-
-/// The name of a process by its number, if it is the one that started at this time, in nanoseconds since boot.
-#[must_use]
-pub fn name_of_process(pid: u64, began_ns: u64) -> Option<String> {
-    name_in_stat(&text_of(format!("/proc/{pid}/stat")).ok()?, began_ns)
-}
-
-/// The longest time until a process is looked at again, in nanoseconds.
-const LOOKED_FOR: u64 = 300_000_000_000;
-
-/// The names of processes, by numbers of groups. A process gets its last name soon after it began, by exec, or later and
-/// seldom: it is looked at again when it is twice as old as the last time, and at least every five minutes.
-#[derive(Debug, Default)]
-pub struct ProcessNames(BTreeMap<u32, KnownName>);
-
-/// A process as the kernel side recorded it: its number, its start in nanoseconds since boot, and its name.
-pub type Recorded = [u64; 4];
-
-#[derive(Debug)]
-struct KnownName {
-    /// `None`: the process has ended.
-    name: Option<String>,
-    /// What the kernel side had recorded then.
-    recorded: Recorded,
-    /// When it was looked at, in nanoseconds since boot.
-    looked_ns: u64,
-}
-
-impl KnownName {
-    fn is_due(&self, recorded: Recorded, now_ns: u64) -> bool {
-        let [_, began_ns, ..] = recorded;
-        let age = self.looked_ns.saturating_sub(began_ns);
-        let is_old = now_ns.saturating_sub(self.looked_ns) >= age.min(LOOKED_FOR);
-        // The kernel side records the last name when the process ends.
-        recorded != self.recorded || (self.name.is_some() && is_old)
-    }
-}
-
-impl ProcessNames {
-    /// The name of the process of a group, at a moment in nanoseconds since boot; `None`: it has ended, and the recorded name
-    /// is its last. `look` gets the current one.
-    pub fn name(
-        &mut self,
-        group: u32,
-        recorded: Recorded,
-        now_ns: u64,
-        look: impl FnOnce() -> Option<String>,
-    ) -> Option<&str> {
-        use std::collections::btree_map::Entry;
-        let known = match self.0.entry(group) {
-            Entry::Vacant(entry) => entry.insert(KnownName {
-                name: look(),
-                recorded,
-                looked_ns: now_ns,
-            }),
-            Entry::Occupied(entry) => {
-                let known = entry.into_mut();
-                if known.is_due(recorded, now_ns) {
-                    known.name = look();
-                    (known.recorded, known.looked_ns) = (recorded, now_ns);
-                }
-                known
-            }
-        };
-        known.name.as_deref()
-    }
-}
-
-/// The name in a line of `/proc/PID/stat`, if the process started at that time. The name may contain blanks and
-/// parentheses; field 22 is the start, in ticks since boot.
-#[must_use]
-pub fn name_in_stat(stat: &str, began_ns: u64) -> Option<String> {
-    let (_, rest) = stat.split_once('(')?;
-    let (name, rest) = rest.rsplit_once(')')?;
-    let began: u64 = rest.split_whitespace().nth(19)?.parse().ok()?;
-    (began == began_ns / TICK_NS).then(|| name.to_owned())
 }
 
 /// The lines of `/proc/self/mountinfo` with this device, as root, mount point and kind: `28 1 259:2 / / rw,relatime
@@ -240,7 +160,6 @@ mod tests {
 40 28 259:3 /home /home rw - ext4 /dev/nvme0n1p3 rw
 41 28 259:3 / /mnt/a\\040b rw - ext4 /dev/nvme0n1p3 rw
 ";
-    const STAT: &str = "165 (sq (l) 3) S 1 165 165 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
 
     #[test]
     fn mounts_are_found_by_device() {
@@ -263,44 +182,6 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_the_one_that_began_then() {
-        assert_eq!(name_in_stat(STAT, 47_110_000_000).as_deref(), Some("sq (l) 3"));
-        assert_eq!(name_in_stat(STAT, 47_119_999_999).as_deref(), Some("sq (l) 3"));
-        assert_eq!(name_in_stat(STAT, 47_120_000_000), None);
-    }
-
-    #[test]
-    fn a_process_is_looked_at_often_when_it_is_new_and_not_when_it_has_ended() {
-        let second = |number: u64| number * 1_000_000_000;
-        let of = |comm: u64| [4711, second(1000), comm, 0];
-        let mut names = ProcessNames::default();
-        let mut looked = Vec::new();
-        for age in 1..1000 {
-            let look = || {
-                looked.push(age);
-                Some(format!("at {age}"))
-            };
-            let last = names.name(2, of(1), second(1000 + age), look).map(str::to_owned);
-            assert_eq!(last, Some(format!("at {}", looked.last().unwrap())));
-        }
-        assert_eq!(looked, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 812]);
-        // What it was called last is recorded when it ends.
-        let now = second(2000);
-        let never = || -> Option<String> { panic!("there is no need to look") };
-        assert_eq!(names.name(2, of(1), now, never), Some("at 812"));
-        assert_eq!(names.name(2, of(3), now, || None), None);
-        assert_eq!(names.name(2, of(3), now + LOOKED_FOR, never), None);
-        // One that was there before.
-        let old = [4712, second(1), 1, 0];
-        assert_eq!(names.name(3, old, now, || Some("other".to_owned())), Some("other"));
-        assert_eq!(names.name(3, old, now + second(299), never), Some("other"));
-        assert_eq!(
-            names.name(3, old, now + second(300), || Some("new".to_owned())),
-            Some("new")
-        );
-    }
-
-    #[test]
     fn pieces_are_put_together() {
         let reported = |kind, names: &[u8]| path(kind, &pieces(names, names.len() as u32)).map(|path| path.text);
         assert_eq!(reported(PATH_WHOLE, b"file\0b\0a\0").as_deref(), Some("/a/b/file"));
@@ -319,9 +200,8 @@ mod tests {
         #![proptest_config(fuzz::config())]
 
         #[test]
-        fn anything_is_read(mounts in fuzz::text_like(MOUNTS), stat in fuzz::text_like(STAT), minor in 0_u32..30) {
+        fn anything_is_read(mounts in fuzz::text_like(MOUNTS), minor in 0_u32..30) {
             let _ = (mount_of(&mounts, (259, minor)), kind_of(&mounts, (0, minor)));
-            let _ = name_in_stat(&stat, 47_110_000_000);
         }
 
         #[test]

@@ -330,7 +330,8 @@ impl Attaching<'_> {
         Ok(())
     }
 
-    /// Attaches to the exit of threads, with `follow` to forks and execs, and to record to execs and changes of names.
+    /// Attaches to the exit of threads, with `follow` to forks and execs, to record to execs and changes of names, and for groups
+    /// by process to these.
     fn process_events(&mut self) -> Result<(), AttachError> {
         const EXIT: &str = "sched_process_exit";
         const RENAME: &str = "task_rename";
@@ -355,8 +356,8 @@ impl Attaching<'_> {
                 Err(error) if self.setup.request.follow && ![EXIT, RENAME].contains(&event) => {
                     return Err(AttachError::Follow(error.into()));
                 }
-                // Calls that are active when a thread exits then stay "under way" in the report, and a thread keeps the
-                // name of its first call.
+                // Calls that are active when a thread exits then stay "under way" in the report, and a thread or a process
+                // keeps the name of its first call.
                 Err(_) => continue,
             };
             let probe = Probe::on_event(None, hook, &[event], Some(program));

@@ -28,6 +28,7 @@ use crate::kernel::interface::{
     DIRECTIONS, EPOCH_STEP, FAMILIES, GROUP_FIRST, NO_PROCESS, ORIGINS, RECORD_KINDS, STOP_CALLS, STOP_REQUESTS, View,
 };
 use crate::kernel::{Fprobe, possible_cpus};
+use crate::model::ids::By;
 use crate::sys::assembly::one_value;
 use crate::sys::page_bytes;
 
@@ -257,7 +258,10 @@ fn choose_programs(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<'_>) {
     let execs = follow || setup.request.records.is_some();
     progs.exec_btf.set_autoload(execs && !classic);
     progs.exec_classic.set_autoload(execs && classic);
-    progs.rename_btf.set_autoload(setup.request.records.is_some());
+    let names_processes = setup.request.groups.is_some_and(|groups| groups.by == By::Process);
+    progs
+        .rename_btf
+        .set_autoload(names_processes || setup.request.records.is_some());
     progs.in_flight.set_autoload(!setup.selection.starts_in_table);
     progs.resolve_pids.set_autoload(false);
 }

@@ -8,7 +8,6 @@ use super::Counters;
 use crate::kernel::interface::skeleton::IostackbreakdownSkel;
 use crate::kernel::interface::types::{cell_key, family_stats, group, op_stats, origin_stats};
 use crate::kernel::interface::{DIRECTIONS, FAMILIES, ORIGINS};
-use crate::kernel::names::ProcessNames;
 use crate::kernel::owners::KnownOwners;
 use crate::model::report::group::{By, Who};
 use crate::probe::attach::AttachError;
@@ -22,8 +21,6 @@ pub struct AttachedGroups {
     pub counters: GroupCounters,
     /// By which control groups are named.
     pub owners: RefCell<KnownOwners>,
-    /// By which processes are named.
-    pub processes: RefCell<ProcessNames>,
     /// The processes that were named last.
     pub who: RefCell<Arc<BTreeMap<u32, Who>>>,
 }
@@ -69,7 +66,6 @@ impl AttachedGroups {
             groups: Counters::map(&maps.groups, 1).map_err(cannot("groups"))?,
             counters,
             owners: RefCell::default(),
-            processes: RefCell::default(),
             who: RefCell::default(),
         })
     }

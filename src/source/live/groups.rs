@@ -1,13 +1,12 @@
 //! The counters of groups, and their names.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::sync::Arc;
 
 use super::op;
 use super::stack::LastRead;
-use super::string::comm;
+use super::string::{comm, is_comm};
 use crate::kernel::interface::types::{self, cell_key, op_stats};
 use crate::kernel::names::{self, Machine, Names};
 use crate::kernel::owners::KnownOwners;
@@ -18,7 +17,6 @@ use crate::model::report::slow::{CallPath, Inode};
 use crate::model::snapshot::{GroupsCounters, OpCounters};
 use crate::probe::attach::{AttachedGroups, GroupCounters};
 use crate::probe::plan::Plan;
-use crate::sys::clock::since_boot_ns;
 use crate::sys::counters::Counters;
 
 /// Reads all of them; those of the whole stack since `last`. `taken`: how many numbers of groups the programs have taken;
@@ -51,25 +49,22 @@ pub fn read(groups: &AttachedGroups, plan: &Plan, taken: u64, epoch: u64, last: 
 /// The processes of groups. Snapshots share them, unless one is new or renamed.
 fn processes(groups: &AttachedGroups, numbered: &[u32]) -> Arc<BTreeMap<u32, Who>> {
     const NUMBER: usize = offset_of!(types::group, number) / size_of::<u64>();
-    const BEGAN: usize = offset_of!(types::group, more) / size_of::<u64>();
     const COMM: usize = offset_of!(types::group, comm) / size_of::<u64>();
-    let now = since_boot_ns();
-    let mut names = groups.processes.borrow_mut();
     let mut known = groups.who.borrow_mut();
     for &number in numbered {
         let word = |word| groups.groups.word(number as usize, word);
-        let (Some(pid), Some(began_ns), Some(first), Some(second)) =
-            (word(NUMBER), word(BEGAN), word(COMM), word(COMM + 1))
-        else {
+        let (Some(pid), Some(first), Some(second)) = (word(NUMBER), word(COMM), word(COMM + 1)) else {
             continue;
         };
-        let process = [pid, began_ns, first, second];
-        let name = names.name(number, process, now, || names::name_of_process(pid, began_ns));
-        let name = name.map_or_else(|| Cow::from(comm(&[first, second])), Cow::from);
-        let is_known = |who: &Who| matches!(who, Who::Process { pid: known, comm } if *known == pid && *comm == name);
-        if !known.get(&number).is_some_and(is_known) {
-            let comm = name.into_owned();
-            Arc::make_mut(&mut known).insert(number, Who::Process { pid, comm });
+        let name = [first, second];
+        let is_known =
+            |who: &Who| matches!(who, Who::Process { pid: known, comm } if *known == pid && is_comm(comm, name));
+        if known.get(&number).is_some_and(is_known) {
+            continue;
+        }
+        let who = Who::Process { pid, comm: comm(&name) };
+        if known.get(&number) != Some(&who) {
+            Arc::make_mut(&mut known).insert(number, who);
         }
     }
     Arc::clone(&known)

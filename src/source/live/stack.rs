@@ -1,6 +1,5 @@
 //! The whole stack's counters, summed over all CPUs.
 
-use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::sync::Arc;
 
@@ -64,8 +63,8 @@ pub struct LastRead {
     groups: Vec<u32>,
     /// The first words of each element of the table of families, one after the other: all are compared each time.
     first_words: Vec<u64>,
-    /// The families that have counted something, by their elements.
-    families: BTreeMap<usize, FamilyCounters>,
+    /// Each element of the table of families; `None`: it has counted nothing.
+    families: Vec<Option<Box<FamilyCounters>>>,
     /// Each element of the table of origins.
     origins: Vec<OriginCounters>,
 }
@@ -80,8 +79,9 @@ impl LastRead {
         epoch: u64,
     ) -> StackIncreases {
         let room = |of_each: u32| groups.last().map_or(0, |last| ((last + 1) * of_each) as usize);
-        let words = self.first_words.len().max(room(FAMILIES) * FIRST_WORDS);
-        self.first_words.resize(words, 0);
+        let all = self.families.len().max(room(FAMILIES));
+        self.families.resize(all, None);
+        self.first_words.resize(all * FIRST_WORDS, 0);
         let all = self.origins.len().max(room(ORIGINS * DIRECTIONS));
         self.origins.resize(all, [0; 4]);
         let new = groups.iter().filter(|group| self.groups.binary_search(group).is_err());
@@ -104,7 +104,7 @@ impl LastRead {
         read.families.reserve_exact(changed.len());
         let mut room = family_stats::default();
         for element in changed {
-            let last = self.families.entry(element).or_default();
+            let last = self.families[element].get_or_insert_default();
             let Some(counted) = read_family(families, element, epoch, (&mut room, last)) else {
                 continue;
             };
