@@ -82,36 +82,18 @@ impl StackIncreases {
 
     /// Adds those of the interval that follows.
     pub fn add(&mut self, later: Self) {
-        fn key(of: &FamilyIncrease) -> (u32, usize) {
-            (of.group, of.index)
-        }
-        fn key_of_origin(of: &OriginIncrease) -> (u32, usize) {
-            (of.group, of.index)
-        }
         self.new.extend(later.new);
         self.new.sort_unstable();
-        let known = self.families.len();
-        for more in later.families {
-            match self.families[..known].binary_search_by_key(&key(&more), key) {
-                Ok(at) => {
-                    let sum = &mut self.families[at].counted;
-                    *sum = sum.combined(&more.counted, u64::wrapping_add);
-                }
-                Err(_) => self.families.push(more),
-            }
-        }
-        self.families.sort_by_key(key);
-        let known = self.origins.len();
-        for more in later.origins {
-            match self.origins[..known].binary_search_by_key(&key_of_origin(&more), key_of_origin) {
-                Ok(at) => {
-                    let sum = &mut self.origins[at].counted;
-                    *sum = combined(sum, &more.counted, u64::wrapping_add);
-                }
-                Err(_) => self.origins.push(more),
-            }
-        }
-        self.origins.sort_by_key(key_of_origin);
+        add_sorted(
+            (&mut self.families, later.families),
+            |of| (of.group, of.index),
+            |sum, more| sum.counted = sum.counted.combined(&more.counted, u64::wrapping_add),
+        );
+        add_sorted(
+            (&mut self.origins, later.origins),
+            |of| (of.group, of.index),
+            |sum, more| sum.counted = combined(&sum.counted, &more.counted, u64::wrapping_add),
+        );
     }
 
     fn add_difference(&mut self, group: u32, before: &StackCounters, after: &StackCounters) {
@@ -162,6 +144,18 @@ impl StackIncreases {
             }
         }
     }
+}
+
+/// Adds what is later to what has the same key, or keeps it in the order of the keys.
+fn add_sorted<T>((all, later): (&mut Vec<T>, Vec<T>), key: impl Fn(&T) -> (u32, usize), add: impl Fn(&mut T, &T)) {
+    let known = all.len();
+    for more in later {
+        match all[..known].binary_search_by_key(&key(&more), &key) {
+            Ok(at) => add(&mut all[at], &more),
+            Err(_) => all.push(more),
+        }
+    }
+    all.sort_by_key(key);
 }
 
 #[cfg(test)]
