@@ -414,8 +414,7 @@ fn hostile_names_run_nothing_in_a_browser() {
 
 /// What a browser prints about a page, and on standard error with the messages of its console.
 ///
-/// The browser itself crashes at times, about once in some hundred starts: that is repeated, so that only a page that crashes
-/// it each time fails.
+/// The browser itself crashes at times: that is repeated, so that only a page that crashes it each time fails.
 fn browse(page: &str, options: &[&str]) -> (String, String) {
     const ATTEMPTS: usize = 3;
     let output = (0..ATTEMPTS)
