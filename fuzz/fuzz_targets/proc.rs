@@ -11,7 +11,6 @@ fuzz_target!(|bytes: &[u8]| {
     let text = String::from_utf8_lossy(bytes);
     let _ = diskstats::parse(&text, &["nvme0n1".to_owned(), String::new()]);
     let _ = cgroup::hierarchy(&text, false);
-    let _ = names::name_in_stat(&text, 0);
     for device in [(259, 2), (0, 0)] {
         let _ = (names::mount_of(&text, device), names::kind_of(&text, device));
     }
