@@ -144,7 +144,7 @@ impl LiveView {
     /// If it cannot be kept, in one line.
     pub fn second(
         &mut self,
-        report: Report,
+        mut report: Report,
         (before, after): (&Snapshot, &Snapshot),
         stacks: StackIncreases,
     ) -> Result<(), Cause> {
@@ -157,7 +157,8 @@ impl LiveView {
             fold.finish(at_ns, &recorded.names, &recorded.rules)
         });
         let beside = Beside {
-            trouble: self.attention.of(&report),
+            // The view has no other notes of a report.
+            trouble: self.attention.take_from(&mut report),
             disks: self.disks.second(nanoseconds(report.length)),
             moment,
         };

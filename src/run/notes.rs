@@ -57,10 +57,9 @@ impl Attention {
         Self(Printed::of(first))
     }
 
-    /// One line; `None`: nothing.
-    pub fn of(&mut self, report: &Report) -> Option<String> {
-        let mut report = report.totals();
-        self.0.take_from(&mut report);
-        changes(&report, false).map(|line| line.text)
+    /// Takes the notes from a report that hold for the whole run. Returns the others as one line; `None`: there are none.
+    pub fn take_from(&mut self, report: &mut Report) -> Option<String> {
+        self.0.take_from(report);
+        changes(report, false).map(|line| line.text)
     }
 }

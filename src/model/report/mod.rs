@@ -67,28 +67,6 @@ pub struct Report {
     pub warnings: Vec<String>,
 }
 
-impl Report {
-    /// All of it but the groups and the probes, of which there may be many.
-    #[must_use]
-    pub fn totals(&self) -> Self {
-        Self {
-            start: self.start,
-            time_of_day: self.time_of_day.clone(),
-            length: self.length,
-            subject: self.subject.clone(),
-            filter: self.filter.clone(),
-            sample: self.sample,
-            kernel: self.kernel.clone(),
-            layers: self.layers.clone(),
-            stack: self.stack.clone(),
-            groups: None,
-            probes: Vec::new(),
-            cost: self.cost.clone(),
-            warnings: self.warnings.clone(),
-        }
-    }
-}
-
 /// The cost of measuring in the span of a report.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {

@@ -194,7 +194,7 @@ impl EventLines {
 
     /// Takes the report of the run, for what was not measured during it.
     pub fn report(&mut self, report: &Report) {
-        self.trouble = self.attention.of(report);
+        self.trouble = self.attention.take_from(&mut report.clone());
     }
 
     /// Says what is not in the lines. `left`: what the form could not hold.

@@ -106,7 +106,7 @@ impl Seconds<'_> {
             if let Some(before) = &before {
                 after.hold_back(before);
                 let stacks = after.take_stacks();
-                let report = analyse::report_with(source.info(), before, &after, &stacks);
+                let mut report = analyse::report_with(source.info(), before, &after, &stacks);
                 if self.spans.is_empty() {
                     self.model.facts.missing = without_stack(report.stack.as_ref()).or_else(|| missing(&report));
                 }
@@ -114,7 +114,7 @@ impl Seconds<'_> {
                 let attention =
                     attention.get_or_insert_with(|| Attention::new(&analyse::report_of_nothing(source.info(), before)));
                 let beside = Beside {
-                    trouble: attention.of(&report),
+                    trouble: attention.take_from(&mut report),
                     ..Beside::default()
                 };
                 self.kept.second((before, &after), stacks, &beside)?;
