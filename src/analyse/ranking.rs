@@ -47,20 +47,16 @@ pub fn merged(groups: impl IntoIterator<Item = (Who, Numbers)>) -> Vec<(Who, Num
     all
 }
 
-/// Returns the `top` largest groups, and the sum of all others. `groups` may be in any order; `left_over` are the
-/// numbers of groups for which there was no room.
+/// Returns the `top` largest groups, and the sum of all others, to which `rest` belongs. `groups` may be in any order.
 #[must_use]
-pub fn largest(by: By, mut groups: Vec<(u64, Numbers)>, left_over: Numbers, top: usize) -> Ranked {
+pub fn largest(by: By, mut groups: Vec<(u64, Numbers)>, rest: OthersReport, top: usize) -> Ranked {
     groups.retain(|(_, numbers)| !numbers.is_empty());
-    let whole = times(groups.iter().map(|(_, numbers)| numbers).chain([&left_over]));
+    let whole = times(groups.iter().map(|(_, numbers)| numbers).chain([&rest.numbers]));
     groups.sort_by_cached_key(|(number, numbers)| (Reverse(weight(numbers, &whole)), *number));
-    let rest = groups.split_off(top.min(groups.len()));
-    let mut others = OthersReport {
-        groups: rest.len() as u64,
-        no_room: left_over.count(),
-        numbers: left_over,
-    };
-    for (_, numbers) in &rest {
+    let small = groups.split_off(top.min(groups.len()));
+    let mut others = rest;
+    others.groups += small.len() as u64;
+    for (_, numbers) in &small {
         others.numbers.add(numbers);
     }
     sort_like_tables(&mut others.numbers);
@@ -119,16 +115,18 @@ fn times<'a>(all: impl Iterator<Item = &'a Numbers>) -> BTreeMap<Option<Layer>, 
 /// The weight of a group: its share of the time at the layer where that is largest, then its requests that no call
 /// waited for. `whole`: the [`times`] of all groups.
 fn weight(numbers: &Numbers, whole: &BTreeMap<Option<Layer>, u64>) -> (u64, u64) {
-    let share = |(layer, whole): (&Option<Layer>, &u64)| {
-        let part = u128::from(numbers.sums(*layer).ns) << 32;
-        let parts = part.checked_div((*whole).into()).unwrap_or(0);
-        u64::try_from(parts).unwrap_or(u64::MAX)
-    };
+    let shares = whole
+        .iter()
+        .map(|(layer, whole)| share(numbers.sums(*layer).ns, *whole));
     let background = numbers.not_waited.iter().map(|origin| origin.device_ns);
-    (
-        whole.iter().map(share).max().unwrap_or(0),
-        background.fold(0, u64::saturating_add),
-    )
+    (shares.max().unwrap_or(0), background.fold(0, u64::saturating_add))
+}
+
+/// A part of a whole, in parts of 2^32.
+#[must_use]
+pub fn share(part: u64, whole: u64) -> u64 {
+    let parts = (u128::from(part) << 32).checked_div(whole.into()).unwrap_or(0);
+    u64::try_from(parts).unwrap_or(u64::MAX)
 }
 
 /// Restores the order of the tables, in which sums list their parts.
@@ -230,7 +228,8 @@ mod tests {
             (5, vfs(Vec::new())),
             (6, vfs(vec![op(Op::Read, &[97])])),
         ];
-        let ranked = largest(By::File, groups, vfs(vec![op(Op::Open, &[3, 4])]), 2);
+        let left_over = OthersReport::without_room(vfs(vec![op(Op::Open, &[3, 4])]));
+        let ranked = largest(By::File, groups, left_over, 2);
         let order: Vec<u64> = ranked.groups.iter().map(|(number, _)| *number).collect();
         // Equal groups keep their order.
         assert_eq!(order, [3, 4]);
@@ -252,7 +251,7 @@ mod tests {
             ..Numbers::default()
         };
         let groups = vec![(2, both(1_000_000, 1)), (3, both(1, 1_000)), (4, both(500_000, 10))];
-        let ranked = largest(By::Process, groups, Numbers::default(), 2);
+        let ranked = largest(By::Process, groups, OthersReport::default(), 2);
         let order: Vec<u64> = ranked.groups.iter().map(|(number, _)| *number).collect();
         assert_eq!(order, [3, 2]);
     }
@@ -270,7 +269,7 @@ mod tests {
         let ranked = largest(
             By::Process,
             vec![(2, background(5)), (3, background(9))],
-            Numbers::default(),
+            OthersReport::default(),
             1,
         );
         assert_eq!(ranked.groups[0].0, 3);
@@ -450,7 +449,7 @@ mod tests {
             let mut truth = left_over.clone();
             groups.iter().for_each(|group| truth.add(group));
             let numbered = groups.into_iter().zip(2..).map(|(group, number)| (number, group));
-            let ranked = largest(By::File, numbered.collect(), left_over, top);
+            let ranked = largest(By::File, numbered.collect(), OthersReport::without_room(left_over), top);
             prop_assert!(ranked.groups.len() <= top);
             let mut reported = ranked.others.map(|others| others.numbers).unwrap_or_default();
             ranked.groups.iter().for_each(|(_, group)| reported.add(group));

@@ -14,6 +14,7 @@ use crate::model::report::slow::{LeftOut, SlowReport};
 use crate::model::report::stack::{ClassReport, FamilyReport, OriginReport, RowReport, StackReport, Unbalanced};
 use crate::model::run_info::StackInfo;
 use crate::model::sample::Sample;
+use crate::model::snapshot::increases::FamilyIncrease;
 use crate::model::snapshot::{FamilyCounters, OriginCounters, StackCounters, combined};
 
 /// What of the stack is measured in a span.
@@ -183,6 +184,11 @@ fn family_report(family: Family, difference: &FamilyCounters, slots: &[Slot], me
         histogram,
     }
     .estimated(measured.sample)
+}
+
+/// Whether a group has calls of a family that there is.
+pub fn has_calls(of: &FamilyIncrease) -> bool {
+    of.index < Family::ALL.len() && !of.counted.steps.is_empty()
 }
 
 /// What a group has counted of a family, by its index; `None`: no calls. `slots`: those of [`slots`].

@@ -3,7 +3,7 @@
 
 use iostackbreakdown::analyse::ranking::{in_steps, largest, make_sums};
 use iostackbreakdown::model::owner::{Container, Pod};
-use iostackbreakdown::model::report::group::{By, GroupsReport, Numbers, Who};
+use iostackbreakdown::model::report::group::{By, GroupsReport, Numbers, OthersReport, Who};
 use iostackbreakdown::model::report::slow::{CallPath, Inode, PathKind};
 use iostackbreakdown::model::report::stack::FamilyReport;
 use iostackbreakdown::model::report::{OpReport, Report};
@@ -123,7 +123,8 @@ pub fn who(by: By, parts: u64) -> Who {
 /// kernel side had no room for.
 pub fn by(mut report: Report, by: By, top: usize, no_room: u64) -> Report {
     let groups = PARTS.map(|parts| (parts, split(&report, parts)));
-    let ranked = largest(by, groups.to_vec(), split(&report, no_room), top);
+    let no_room = OthersReport::without_room(split(&report, no_room));
+    let ranked = largest(by, groups.to_vec(), no_room, top);
     let groups: GroupsReport = ranked.named(|parts| who(by, parts));
     make_sums(&groups.total, &mut report.layers, report.stack.as_mut());
     report.groups = Some(groups);

@@ -40,6 +40,18 @@ pub struct OthersReport {
     pub numbers: Numbers,
 }
 
+impl OthersReport {
+    /// What groups have counted for which there was no room.
+    #[must_use]
+    pub fn without_room(numbers: Numbers) -> Self {
+        Self {
+            groups: 0,
+            no_room: numbers.count(),
+            numbers,
+        }
+    }
+}
+
 /// Whose calls a group has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Who {
