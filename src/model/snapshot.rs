@@ -6,6 +6,7 @@ pub mod difference;
 pub mod increases;
 
 use std::collections::BTreeMap;
+use std::hint::black_box;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -392,6 +393,14 @@ impl FamilyCounters {
             rest = more;
         }
         family
+    }
+
+    /// Has the processor fetch all of it from memory.
+    pub fn fetch(&self) {
+        let numbers = [&self.rows, &self.reached].into_iter().flatten();
+        // Each at most as far from the next as what is fetched at once.
+        numbers.step_by(8).for_each(|n| _ = black_box(*n));
+        self.steps.iter().step_by(4).for_each(|step| _ = black_box(step));
     }
 
     /// Removes the extremes; what has none stays shared.

@@ -1,5 +1,7 @@
 //! Numbers by step of a histogram, most of which are 0: in a second, a process has calls of few lengths.
 
+use std::ops::Range;
+
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -25,6 +27,13 @@ impl Steps {
     /// The numbers that are not 0, by step.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (usize, u64)> + '_ {
         self.0.iter().map(|(step, n)| (usize::from(*step), *n))
+    }
+
+    /// The steps from the first number that is not 0 to the last one.
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
+        let of = |step: Option<&(u16, u64)>| step.map(|(step, _)| usize::from(*step));
+        of(self.0.first()).unwrap_or(0)..of(self.0.last()).map_or(0, |last| last + 1)
     }
 
     /// Whether all are 0.
@@ -72,10 +81,9 @@ impl Steps {
             .for_each(|(step, n)| all[step] = n);
         let pairs = numbers.iter().zip(all.iter().skip(first)).zip(first as u16..);
         let more = pairs.filter(|((now, before), _)| now != before);
-        Self(
-            more.map(|((now, before), step)| (step, now.wrapping_sub(*before)))
-                .collect(),
-        )
+        let mut steps = Vec::with_capacity(more.clone().count());
+        steps.extend(more.map(|((now, before), step)| (step, now.wrapping_sub(*before))));
+        Self(steps)
     }
 
     /// Combines number by number. `how` makes 0 of twice 0.

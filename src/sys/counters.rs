@@ -1,5 +1,6 @@
 //! The kernel side's counters, mapped into this process.
 
+use std::hint::black_box;
 use std::io;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -8,6 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use libbpf_rs::MapCore;
+
+/// Bytes that a processor fetches at once, on all that the tool runs on.
+const LINE: usize = 64;
 
 /// The counters of every op (or other elements) for each CPU. Reading them needs no system call, which would keep
 /// programs on this CPU from running.
@@ -145,6 +149,13 @@ impl<T: plain::Plain + Default> Counters<T> {
         let is_inside = element < self.len() && size_of_val(words) <= size_of::<T>();
         let words = self.words(element).zip(words);
         is_inside && words.fold(0, |differences, (now, word)| differences | (now ^ word)) == 0
+    }
+
+    /// Has the processor fetch these words of an element, which is in range, from memory.
+    pub fn fetch(&self, element: usize, words: Range<usize>) {
+        for word in words.step_by(LINE / size_of::<u64>()) {
+            black_box(self.word(element, word));
+        }
     }
 
     /// An element as of one moment, as [`at_one_moment`] has it: the second copy is compared where it is. It must be in

@@ -56,6 +56,12 @@ pub fn left_out(stack: &AttachedStack) -> LeftOut {
 /// The first words of a family: those up to the count of calls. Each call changes one of them.
 const FIRST_WORDS: usize = offset_of!(family_stats, reached) / size_of::<u64>() + ROW_SYSCALL as usize + 1;
 
+/// The word of a family at which its steps begin.
+const STEPS: usize = offset_of!(family_stats, steps) / size_of::<u64>();
+
+/// So many families have room in the cache that is nearest to a processor.
+const AT_ONCE: usize = 16;
+
 /// What the whole stack has counted for groups until the last reading. Reports and metrics each have one of their own.
 #[derive(Debug, Clone, Default)]
 pub struct LastRead {
@@ -103,14 +109,17 @@ impl LastRead {
             .collect();
         read.families.reserve_exact(changed.len());
         let mut room = family_stats::default();
-        for element in changed {
-            let last = self.families[element].get_or_insert_default();
-            let Some(counted) = read_family(families, element, epoch, (&mut room, last)) else {
-                continue;
-            };
-            self.first_words[element * FIRST_WORDS..][..FIRST_WORDS].copy_from_slice(&first_words(last));
-            let (group, index) = (element as u32 / FAMILIES, element % FAMILIES as usize);
-            read.families.push(FamilyIncrease { group, index, counted });
+        for some in changed.chunks(AT_ONCE) {
+            self.fetch(families, some);
+            for &element in some {
+                let last = self.families[element].get_or_insert_default();
+                let Some(counted) = read_family(families, element, epoch, (&mut room, last)) else {
+                    continue;
+                };
+                self.first_words[element * FIRST_WORDS..][..FIRST_WORDS].copy_from_slice(&first_words(last));
+                let (group, index) = (element as u32 / FAMILIES, element % FAMILIES as usize);
+                read.families.push(FamilyIncrease { group, index, counted });
+            }
         }
         for element in elements(groups, ORIGINS * DIRECTIONS) {
             let last = &mut self.origins[element];
@@ -127,6 +136,24 @@ impl LastRead {
             read.origins.push(OriginIncrease { group, index, counted });
         }
         read
+    }
+}
+
+impl LastRead {
+    /// Has the processor fetch what is read of these families, so that it waits for the memory of several at once.
+    fn fetch(&self, families: &Counters<family_stats>, some: &[usize]) {
+        let known = |element: &usize| Some((*element, self.families[*element].as_deref()?));
+        for &element in some {
+            families.fetch(element, 0..STEPS);
+        }
+        for (_, last) in some.iter().filter_map(known) {
+            last.fetch();
+        }
+        // Times are mostly as before.
+        for (element, last) in some.iter().filter_map(known) {
+            let steps = last.steps.range();
+            families.fetch(element, STEPS + steps.start..STEPS + steps.end);
+        }
     }
 }
 
@@ -159,7 +186,6 @@ fn read_family(
     epoch: u64,
     (room, last): (&mut family_stats, &mut FamilyCounters),
 ) -> Option<FamilyCounters> {
-    const STEPS: usize = offset_of!(family_stats, steps) / size_of::<u64>();
     if !families.words_into(element, 0..STEPS, room) {
         return None;
     }
