@@ -13,6 +13,7 @@ mod stack;
 pub mod trigger;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::tz::{Offset, TimeZone};
@@ -134,9 +135,13 @@ impl<'a> Span<'a> {
 
     /// The counts of the op at this index. An op without counters, which only a damaged file has, counted nothing.
     fn counted(&self, index: usize) -> OpCounters {
-        let none = OpCounters::default();
+        let none = OpCounters::nothing();
         let of = |moment: &'a Snapshot| moment.ops.get(index);
-        of(self.after).unwrap_or(&none).since(of(self.before).unwrap_or(&none))
+        let [before, after] = [self.before, self.after].map(|moment| of(moment).unwrap_or(&none));
+        if Arc::ptr_eq(before, after) && before.extremes.is_none() {
+            return OpCounters::default();
+        }
+        after.since(before)
     }
 
     /// The kernel's counts for each probe over the span.

@@ -7,7 +7,7 @@ pub mod increases;
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -34,8 +34,9 @@ pub struct Snapshot<S = StackIncreases> {
     pub wall: Timestamp,
     /// Seconds east of UTC; 0 in the first snapshot of a run, which ends no report.
     pub utc_offset: i32,
-    /// In the order of [`RunInfo::ops`](super::run_info::RunInfo::ops).
-    pub ops: Vec<OpCounters>,
+    /// In the order of [`RunInfo::ops`](super::run_info::RunInfo::ops). Those that have counted nothing share
+    /// [`OpCounters::nothing`]: most ops are never called.
+    pub ops: Vec<Arc<OpCounters>>,
     /// In the order of [`RunInfo::probes`](super::run_info::RunInfo::probes).
     pub probes: Vec<ProbeCounts>,
     /// CPU time of the tool's own process, in nanoseconds.
@@ -79,7 +80,9 @@ impl<S> Snapshot<S> {
     /// when they are read.
     pub fn hold_back<T>(&mut self, earlier: &Snapshot<T>) {
         for (op, earlier) in self.ops.iter_mut().zip(&earlier.ops) {
-            op.hold_back(earlier);
+            if !Arc::ptr_eq(op, earlier) {
+                Arc::make_mut(op).hold_back(earlier);
+            }
         }
         if let (Some(stack), Some(earlier)) = (&mut self.stack, &earlier.stack) {
             stack.hold_back(earlier);
@@ -167,7 +170,9 @@ impl Snapshot {
     /// of its own interval is combined.
     pub fn widen(&mut self, mut earlier: Self) {
         for (op, earlier) in self.ops.iter_mut().zip(&earlier.ops) {
-            op.extremes = wider(op.extremes, earlier.extremes);
+            if earlier.extremes.is_some() {
+                Arc::make_mut(op).extremes = wider(op.extremes, earlier.extremes);
+            }
         }
         if let (Some(stack), Some(earlier)) = (&mut self.stack, &earlier.stack) {
             stack.widen(earlier);
@@ -235,6 +240,20 @@ pub struct OpCounters {
 }
 
 impl OpCounters {
+    /// The counters of an op that has counted nothing, which all of them share.
+    #[must_use]
+    pub fn nothing() -> Arc<Self> {
+        static NOTHING: LazyLock<Arc<OpCounters>> = LazyLock::new(Arc::default);
+        Arc::clone(&NOTHING)
+    }
+
+    /// Removes the extremes of the interval before; what has none stays shared.
+    pub fn forget_extremes(op: &mut Arc<Self>) {
+        if op.extremes.is_some() {
+            Arc::make_mut(op).extremes = None;
+        }
+    }
+
     /// Removes what was added since `earlier` if no call has ended since: the snapshot then caught a call that had been
     /// counted in part. What is held back appears together with the op's next call, since no report shows it without
     /// one.

@@ -274,7 +274,7 @@ fn snapshot(at: u64, calls: u128) -> Snapshot {
     Snapshot {
         wall: Timestamp::from_second(1_790_000_000).unwrap(),
         utc_offset: 3600,
-        ops: vec![op, OpCounters::default()],
+        ops: vec![op.into(), OpCounters::nothing()],
         own_ns: at,
         ..Snapshot::empty(START + at)
     }

@@ -61,7 +61,7 @@ pub struct FromRecords {
     /// The counters of the run are those of the selection; else they are made of the records.
     is_exact: bool,
     /// The counters at the start, if they are exact.
-    first: Option<(Vec<OpCounters>, Option<StackCounters>)>,
+    first: Option<(Vec<Arc<OpCounters>>, Option<StackCounters>)>,
     slow: InOrder<SlowCall>,
     ready: VecDeque<Item>,
     clocks: Clocks,
@@ -175,6 +175,7 @@ impl FromRecords {
         } else {
             let losses = std::mem::replace(&mut snapshot.ops, self.totals.ops.clone());
             for (op, of_all) in snapshot.ops.iter_mut().zip(losses) {
+                let op = Arc::make_mut(op);
                 (op.lost, op.unmatched_ends) = (of_all.lost, of_all.unmatched_ends);
             }
             let of_all = std::mem::replace(&mut snapshot.stack, self.totals.stack.clone());

@@ -219,7 +219,7 @@ mod tests {
             at_ns: calls,
             wall: jiff::Timestamp::UNIX_EPOCH,
             utc_offset: 19_800,
-            ops: vec![op.clone(), op.clone()],
+            ops: vec![Arc::new(op.clone()), Arc::new(op.clone())],
             probes: vec![Default::default()],
             own_ns: calls,
             not_followed: calls,

@@ -560,7 +560,7 @@ impl Interval {
 /// The counters of all intervals so far, which only grow, as those of the programs.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
-    pub ops: Vec<OpCounters>,
+    pub ops: Vec<Arc<OpCounters>>,
     /// `None`: the whole stack is not measured.
     pub stack: Option<StackCounters>,
     /// `None`: nothing is grouped.
@@ -578,7 +578,7 @@ impl Totals {
     #[must_use]
     pub fn new(run: &RunInfo, by: Option<By>) -> Self {
         Self {
-            ops: vec![OpCounters::default(); run.ops.len()],
+            ops: vec![OpCounters::nothing(); run.ops.len()],
             stack: run.stack.as_ref().map(|_| StackCounters::nothing()),
             groups: by.map(|_| GroupsCounters::default()),
             by,
@@ -588,9 +588,9 @@ impl Totals {
 
     /// Adds an interval.
     pub fn add(&mut self, interval: &Interval, names: &Names) {
-        self.ops.iter_mut().for_each(|op| op.extremes = None);
+        self.ops.iter_mut().for_each(OpCounters::forget_extremes);
         for (index, op) in &interval.sums.ops {
-            op.add_to(&mut self.ops[*index as usize]);
+            op.add_to(Arc::make_mut(&mut self.ops[*index as usize]));
         }
         if let Some(stack) = &mut self.stack {
             stack.forget_extremes();

@@ -15,7 +15,7 @@ pub struct Difference {
     /// All but the ops and the groups.
     rest: Snapshot,
     /// Those that changed, as they are now.
-    ops: Vec<(usize, OpCounters)>,
+    ops: Vec<(usize, Arc<OpCounters>)>,
     groups: Option<GroupsDifference>,
 }
 
@@ -47,7 +47,7 @@ impl Difference {
         Self {
             is_whole,
             rest: after.without_ops_and_groups(),
-            ops: ops.map(|(index, op)| (index, op.clone())).collect(),
+            ops: ops.map(|(index, op)| (index, Arc::clone(op))).collect(),
             groups,
         }
     }
@@ -60,7 +60,7 @@ impl Difference {
         }
         let mut ops = before.ops;
         // As for groups.
-        ops.iter_mut().for_each(|op| op.extremes = None);
+        ops.iter_mut().for_each(OpCounters::forget_extremes);
         for (index, after) in self.ops {
             match ops.get_mut(index) {
                 Some(op) => *op = after,
@@ -166,14 +166,14 @@ mod tests {
             let mut all = StackTotals::new();
             let mut ops: BTreeMap<(u32, u32), OpCounters> = BTreeMap::new();
             let mut who = BTreeMap::new();
-            let mut whole = vec![OpCounters::default(); 4];
+            let mut whole = vec![OpCounters::nothing(); 4];
             let intervals = intervals.into_iter().zip(1..);
             let snapshots = intervals.map(|(interval, at_ns)| {
                 all.values_mut().for_each(StackCounters::forget_extremes);
                 ops.values_mut().for_each(|op| op.extremes = None);
-                whole.iter_mut().for_each(|op| op.extremes = None);
+                whole.iter_mut().for_each(OpCounters::forget_extremes);
                 for (group, index, ns, is_op) in interval {
-                    let whole = &mut whole[index as usize];
+                    let whole = Arc::make_mut(&mut whole[index as usize]);
                     whole.total_ns += u128::from(ns);
                     whole.extremes = is_op.then_some((ns, ns));
                     let op = ops.entry((group, index as u32)).or_default();

@@ -172,7 +172,7 @@ pub mod tests {
     /// Without groups.
     pub fn base<S: Default>(at_ns: u64) -> Snapshot<S> {
         Snapshot {
-            ops: vec![OpCounters::default()],
+            ops: vec![OpCounters::nothing()],
             probes: vec![ProbeCounts::default()],
             own_ns: at_ns / 7,
             warnings: vec!["a warning".to_owned()],

@@ -1,6 +1,7 @@
 //! Reads the counters of all programs as one snapshot.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -73,7 +74,7 @@ pub(super) fn read_programs(attached: &Attached, plan: &Plan, epoch: u64, last: 
 }
 
 /// Reads the counters of all ops, and why the last calls are missing, if they are; see [`read_programs`] for `epoch`.
-pub(super) fn read_ops(attached: &Attached, plan: &Plan, epoch: u64) -> (Vec<OpCounters>, Option<ReadError>) {
+pub(super) fn read_ops(attached: &Attached, plan: &Plan, epoch: u64) -> (Vec<Arc<OpCounters>>, Option<ReadError>) {
     let completions: BTreeMap<usize, usize> = plan.completion_counters().collect();
     let (usual, unread) = usual_calls(attached);
     let unit_ns = attached
@@ -82,13 +83,13 @@ pub(super) fn read_ops(attached: &Attached, plan: &Plan, epoch: u64) -> (Vec<OpC
         .rodata_data
         .map_or(0, |rodata| rodata.config.unit_ns);
     let op = |index| {
-        let mut merged = OpCounters::default();
+        let mut merged = OpCounters::nothing();
         for row in [Some(index), completions.get(&index).copied()].into_iter().flatten() {
             let cpus = attached.counters.counted(row, &op::SIGNS);
-            cpus.for_each(|cpu| op::add(&mut merged, &cpu, epoch));
+            cpus.for_each(|cpu| op::add(Arc::make_mut(&mut merged), &cpu, epoch));
         }
         let cpus = usual.iter().filter(|(op, _)| *op == index);
-        cpus.for_each(|(_, cpu)| op::add_binned(&mut merged, cpu, unit_ns));
+        cpus.for_each(|(_, cpu)| op::add_binned(Arc::make_mut(&mut merged), cpu, unit_ns));
         merged
     };
     ((0..attached.ops.len()).map(op).collect(), unread)

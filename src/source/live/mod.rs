@@ -17,6 +17,7 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::budget::{CpuShare, CpuTimes, Detached};
@@ -263,7 +264,7 @@ impl Live {
     fn add_detached(&self, snapshot: &mut Snapshot) {
         snapshot.detached.clone_from(&self.detached);
         for (&index, lost) in &self.lost_by_detached {
-            snapshot.ops[index].lost = *lost;
+            Arc::make_mut(&mut snapshot.ops[index]).lost = *lost;
         }
     }
 

@@ -58,6 +58,8 @@ pub fn lost(snapshot: &Snapshot) -> u128 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::model::snapshot::{FamilyCounters, OpCounters, StackCounters};
 
@@ -99,16 +101,16 @@ mod tests {
     #[test]
     fn every_loss_counts() {
         let none = Snapshot {
-            ops: vec![OpCounters::default(); 2],
+            ops: vec![OpCounters::nothing(); 2],
             stack: Some(StackCounters {
-                families: vec![std::sync::Arc::default(); 2],
+                families: vec![Arc::default(); 2],
                 ..StackCounters::default()
             }),
             ..Snapshot::empty(0)
         };
         let (mut lost_one, mut unmatched, mut unbalanced) = (none.clone(), none.clone(), none.clone());
-        lost_one.ops[1].lost[0] = 1;
-        unmatched.ops[0].unmatched_ends = 2;
+        Arc::make_mut(&mut lost_one.ops[1]).lost[0] = 1;
+        Arc::make_mut(&mut unmatched.ops[0]).unmatched_ends = 2;
         let mut family = FamilyCounters::default();
         family.unbalanced[1] = 3;
         if let Some(stack) = &mut unbalanced.stack {

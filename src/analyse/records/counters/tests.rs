@@ -407,7 +407,7 @@ fn what_has_no_record_is_a_group_of_its_own() {
     assert_eq!(interval.incomplete(&[Kind::Call]).len(), 1);
     let mut totals = Totals::new(&run, Some(By::Process));
     totals.add(&interval, &names);
-    let mut exact = totals.ops.clone();
+    let mut exact: Vec<OpCounters> = totals.ops.iter().map(|op| (**op).clone()).collect();
     let read = run.ops.iter().position(|op| op.op == Op::Read).unwrap();
     let mut more = OpSum::default();
     more.add(500, 99, true, 0);
