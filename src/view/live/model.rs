@@ -224,11 +224,16 @@ impl Model {
     #[must_use]
     pub fn families(&self) -> Vec<Family> {
         let Some(shown) = &self.shown else { return Vec::new() };
-        let digests = (shown.number.saturating_sub(SEEN - 1)..=shown.number)
-            .filter_map(|number| self.history.digest(number))
-            .collect::<Vec<_>>();
-        let is_seen = |family: &Family| digests.iter().any(|digest| digest.family(*family).is_some());
-        Family::ALL.into_iter().filter(is_seen).collect()
+        let mut seen = Vec::new();
+        let digests =
+            (shown.number.saturating_sub(SEEN - 1)..=shown.number).filter_map(|number| self.history.digest(number));
+        for of in digests.flat_map(|digest| &digest.families) {
+            if !seen.contains(&of.family) {
+                seen.push(of.family);
+            }
+        }
+        seen.sort_unstable();
+        seen
     }
 
     /// The selected family: the one with most time in the second that is shown, until one is selected.

@@ -67,6 +67,10 @@ impl Lines {
             each,
         }
     }
+
+    fn line(&self, step: usize) -> usize {
+        step.saturating_sub(self.from) / self.each
+    }
 }
 
 fn heat_map(model: &Model, shown: &Shown, family: Family, canvas: &mut Canvas<'_>, area: Rect) {
@@ -91,39 +95,49 @@ fn heat_map(model: &Model, shown: &Shown, family: Family, canvas: &mut Canvas<'_
         return;
     };
     let lines = Lines::fitting(low, high, height);
-    let cells: Vec<Vec<u64>> = columns
-        .iter()
-        .map(|digests| {
-            let mut cells = vec![0_u64; height];
-            for (step, calls) in digests.iter().flat_map(|digest| &digest.steps) {
-                let line = usize::from(*step).saturating_sub(lines.from) / lines.each;
-                if let Some(cell) = cells.get_mut(line) {
-                    *cell = cell.saturating_add(*calls);
-                }
+    // Each step is in many seconds.
+    let line_of: Vec<usize> = (0..STEPS).map(|step| lines.line(step)).collect();
+    // Column by column.
+    let mut cells = vec![0_u64; columns.len() * height];
+    for (digests, cells) in columns.iter().zip(cells.chunks_mut(height.max(1))) {
+        for (step, calls) in digests.iter().flat_map(|digest| &digest.steps) {
+            let line = line_of.get(usize::from(*step));
+            if let Some(cell) = line.and_then(|line| cells.get_mut(*line)) {
+                *cell = cell.saturating_add(*calls);
             }
-            cells
-        })
-        .collect();
-    let most = cells.iter().flatten().copied().max().unwrap_or(0);
+        }
+    }
+    let shades = Shades::up_to(cells.iter().copied().max().unwrap_or(0));
     for line in 0..height {
         let y = area.y + 1 + (height - 1 - line) as u16;
         let (from, _) = bounds((lines.from + line * lines.each).min(STEPS - 1));
         canvas.right(area.x, y, LABELS - 1, &tiny(from), Tone::Dim);
-        let text: String = cells
-            .iter()
-            .map(|cells| canvas.shade(shade(cells[line], most)))
-            .collect();
+        let cells = cells.iter().skip(line).step_by(height);
+        let text: String = cells.map(|calls| canvas.shade(shades.of(*calls))).collect();
         canvas.cell(area.x + LABELS, y, width, &text, Tone::Usual);
     }
 }
 
-/// On a logarithmic scale: 0 is empty, 4 is the largest number of calls.
-fn shade(calls: u64, most: u64) -> usize {
-    if calls == 0 {
-        return 0;
+/// Shades on a logarithmic scale: 0 is empty, 4 is the largest number of calls.
+struct Shades {
+    /// The most calls that still have shades 1, 2 and 3, plus 1.
+    up_to: [f64; 3],
+}
+
+impl Shades {
+    fn up_to(most: u64) -> Self {
+        let quarter = (most.max(1) as f64 + 1.0).sqrt().sqrt();
+        Self {
+            up_to: [1, 2, 3].map(|quarters| quarter.powi(quarters)),
+        }
     }
-    let part = (calls as f64).ln_1p() / (most.max(1) as f64).ln_1p();
-    ((part * 4.0).ceil() as usize).clamp(1, 4)
+
+    fn of(&self, calls: u64) -> usize {
+        if calls == 0 {
+            return 0;
+        }
+        1 + self.up_to.iter().filter(|most| calls as f64 + 1.0 > **most).count()
+    }
 }
 
 /// `-60 s    -45 s     now`
@@ -215,8 +229,11 @@ mod tests {
 
     #[test]
     fn shades_are_logarithmic_and_one_call_is_seen() {
-        assert_eq!([0, 1, 10, 100, 1000].map(|calls| shade(calls, 1000)), [0, 1, 2, 3, 4]);
-        assert_eq!(shade(1, u64::MAX), 1);
-        assert_eq!(shade(1, 1), 4);
+        let shades = |most, calls: [u64; 5]| calls.map(|calls| Shades::up_to(most).of(calls));
+        assert_eq!(shades(1000, [0, 1, 10, 100, 1000]), [0, 1, 2, 3, 4]);
+        // 2^k - 1 calls are k quarters of 15.
+        assert_eq!(shades(15, [1, 2, 3, 7, 15]), [1, 2, 2, 3, 4]);
+        assert_eq!(Shades::up_to(u64::MAX).of(1), 1);
+        assert_eq!(Shades::up_to(1).of(1), 4);
     }
 }
