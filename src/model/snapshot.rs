@@ -565,3 +565,29 @@ pub struct DiskCounters {
     #[serde(default)]
     pub added: usize,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ops_without_another_call_are_held_back_and_nothing_stays_shared() {
+        let of = |calls: u128, total_ns: u128| {
+            let op = OpCounters {
+                total_ns,
+                steps: vec![0, calls],
+                ..OpCounters::default()
+            };
+            Arc::new(op)
+        };
+        let snapshot = |ops: [Arc<OpCounters>; 3]| Snapshot {
+            ops: ops.to_vec(),
+            ..Snapshot::<StackIncreases>::default()
+        };
+        let before = snapshot([of(1, 5), of(1, 5), OpCounters::nothing()]);
+        let mut after = snapshot([of(1, 9), of(2, 9), OpCounters::nothing()]);
+        after.hold_back(&before);
+        assert_eq!(after.ops, [of(1, 5), of(2, 9), OpCounters::nothing()]);
+        assert!(Arc::ptr_eq(&after.ops[2], &before.ops[2]));
+    }
+}

@@ -59,8 +59,6 @@ impl Difference {
             before = Snapshot::default();
         }
         let mut ops = before.ops;
-        // As for groups.
-        ops.iter_mut().for_each(OpCounters::forget_extremes);
         for (index, after) in self.ops {
             match ops.get_mut(index) {
                 Some(op) => *op = after,
@@ -101,8 +99,6 @@ impl GroupsDifference {
     }
 
     fn after(self, mut groups: GroupsCounters) -> GroupsCounters {
-        // Extremes are those of one interval: what did not change has none.
-        groups.ops.values_mut().for_each(|op| op.extremes = None);
         groups.ops.extend(self.ops);
         if !self.who.is_empty() {
             Arc::make_mut(&mut groups.who).extend(self.who);

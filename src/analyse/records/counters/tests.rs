@@ -148,6 +148,24 @@ fn calls_and_requests_are_counted_as_the_programs_count_them() {
 }
 
 #[test]
+fn the_shortest_and_the_longest_call_are_those_of_the_interval() {
+    let long = Call {
+        end_ns: Some(70),
+        ..returned(Op::Read, 10, 512)
+    };
+    let records = Records {
+        calls: vec![long, returned(Op::Read, 110, 512)],
+        ..Records::default()
+    };
+    let all = reports(&run(BOTH, false), None, &[100, 200], &[records], Selection::default());
+    let extremes = all.iter().map(|report| {
+        let ops = &layer(report, Layer::Syscall).ops;
+        ops.iter().find(|op| op.op == Op::Read).unwrap().extremes
+    });
+    assert_eq!(extremes.collect::<Vec<_>>(), [Some((60, 60)), Some((10, 10))]);
+}
+
+#[test]
 fn a_selection_leaves_out_the_calls_of_others() {
     let selected = |selection| reports(&run(BOTH, false), None, &[100], &[some_records()], selection);
     let pids = BTreeSet::from([8]);
