@@ -23,11 +23,13 @@ pub fn report(
 ) -> GroupsReport {
     // Only processes have names of their own: others may be one group together.
     let small = measured.filter(|_| by == By::Process);
-    let small = small.map_or_else(Vec::new, |measured| small_groups(measured, stacks, run.top));
+    let small = small
+        .map(|measured| small_groups(measured, stacks, run.top))
+        .unwrap_or_default();
     let mut numbers = numbers(run, measured, (before, after), (stacks, &small));
     let left_over = numbers.remove(&GROUP_NO_ROOM).unwrap_or_default();
     let mut rest = OthersReport::without_room(left_over);
-    if let Some(measured) = measured {
+    if let Some(measured) = measured.filter(|_| !small.is_empty()) {
         rest.groups = small.len() as u64;
         rest.numbers.add(&together(measured, (stacks, &small)));
     }
@@ -61,9 +63,10 @@ fn small_groups(measured: &Measured<'_>, stacks: &StackIncreases, top: usize) ->
         let size = &mut sizes[at].1;
         *size = (size.0.saturating_add(calls), size.1.saturating_add(background));
     };
-    for of in stacks.families.iter().filter(|of| stack::has_calls(of)) {
-        let ns = of.counted.rows.iter().fold(0, |sum: u64, ns| sum.saturating_add(*ns));
-        add(of.group, ns, 0);
+    for of in &stacks.families {
+        if stack::called((of.index, &of.counted)).is_some() {
+            add(of.group, of.counted.total_ns(), 0);
+        }
     }
     for of in &stacks.origins {
         if let Some(origin) = stack::origin_of_group(measured, (of.index, of.counted)) {

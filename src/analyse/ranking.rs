@@ -47,14 +47,14 @@ pub fn merged(groups: impl IntoIterator<Item = (Who, Numbers)>) -> Vec<(Who, Num
     all
 }
 
-/// Returns the `top` largest groups, and the sum of all others, to which `rest` belongs. `groups` may be in any order.
+/// Returns the `top` largest groups, and the sum of all others, to which what is in `others` belongs. `groups` may be in
+/// any order.
 #[must_use]
-pub fn largest(by: By, mut groups: Vec<(u64, Numbers)>, rest: OthersReport, top: usize) -> Ranked {
+pub fn largest(by: By, mut groups: Vec<(u64, Numbers)>, mut others: OthersReport, top: usize) -> Ranked {
     groups.retain(|(_, numbers)| !numbers.is_empty());
-    let whole = times(groups.iter().map(|(_, numbers)| numbers).chain([&rest.numbers]));
+    let whole = times(groups.iter().map(|(_, numbers)| numbers).chain([&others.numbers]));
     groups.sort_by_cached_key(|(number, numbers)| (Reverse(weight(numbers, &whole)), *number));
     let small = groups.split_off(top.min(groups.len()));
-    let mut others = rest;
     others.groups += small.len() as u64;
     for (_, numbers) in &small {
         others.numbers.add(numbers);

@@ -14,7 +14,6 @@ use crate::model::report::slow::{LeftOut, SlowReport};
 use crate::model::report::stack::{ClassReport, FamilyReport, OriginReport, RowReport, StackReport, Unbalanced};
 use crate::model::run_info::StackInfo;
 use crate::model::sample::Sample;
-use crate::model::snapshot::increases::FamilyIncrease;
 use crate::model::snapshot::{FamilyCounters, OriginCounters, StackCounters, combined};
 
 /// What of the stack is measured in a span.
@@ -171,9 +170,7 @@ fn family_report(family: Family, difference: &FamilyCounters, slots: &[Slot], me
         .zip(difference.class_calls.iter().zip(difference.class_bytes));
     FamilyReport {
         family,
-        // The time of a call is the sum of its rows. A separate sum could include a call whose rows are not yet
-        // complete.
-        total_ns: difference.rows.iter().fold(0, |sum, ns| sum.saturating_add(*ns)),
+        total_ns: difference.total_ns(),
         bytes: difference.bytes,
         errors: difference.errors,
         extremes: difference.extremes.filter(|_| histogram.count() > 0),
@@ -186,19 +183,14 @@ fn family_report(family: Family, difference: &FamilyCounters, slots: &[Slot], me
     .estimated(measured.sample)
 }
 
-/// Whether a group has calls of a family that there is.
-pub fn has_calls(of: &FamilyIncrease) -> bool {
-    of.index < Family::ALL.len() && !of.counted.steps.is_empty()
+/// The family with this index; `None`: there is none, or a group has no calls of it.
+pub fn called((index, counted): (usize, &FamilyCounters)) -> Option<Family> {
+    Family::ALL.get(index).copied().filter(|_| !counted.steps.is_empty())
 }
 
 /// What a group has counted of a family, by its index; `None`: no calls. `slots`: those of [`slots`].
-pub fn of_group(
-    measured: &Measured<'_>,
-    slots: &[Slot],
-    (index, counted): (usize, &FamilyCounters),
-) -> Option<FamilyReport> {
-    let family = Family::ALL.get(index).filter(|_| !counted.steps.is_empty())?;
-    let report = family_report(*family, counted, slots, measured);
+pub fn of_group(measured: &Measured<'_>, slots: &[Slot], of: (usize, &FamilyCounters)) -> Option<FamilyReport> {
+    let report = family_report(called(of)?, of.1, slots, measured);
     Some(FamilyReport {
         extremes: in_steps(report.extremes, &report.histogram, report.total_ns),
         ..report

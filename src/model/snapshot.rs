@@ -6,7 +6,6 @@ pub mod difference;
 pub mod increases;
 
 use std::collections::BTreeMap;
-use std::hint::black_box;
 use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
@@ -414,19 +413,18 @@ impl FamilyCounters {
         family
     }
 
-    /// Has the processor fetch all of it from memory.
-    pub fn fetch(&self) {
-        let numbers = [&self.rows, &self.reached].into_iter().flatten();
-        // Each at most as far from the next as what is fetched at once.
-        numbers.step_by(8).for_each(|n| _ = black_box(*n));
-        self.steps.iter().step_by(4).for_each(|step| _ = black_box(step));
-    }
-
     /// Removes the extremes; what has none stays shared.
     pub fn forget_extremes(family: &mut Arc<Self>) {
         if family.extremes.is_some() {
             Arc::make_mut(family).extremes = None;
         }
+    }
+
+    /// The time of all calls, which is that of the rows: a separate sum could include a call whose rows are not yet
+    /// complete.
+    #[must_use]
+    pub fn total_ns(&self) -> u64 {
+        self.rows.iter().fold(0, |sum, ns| sum.saturating_add(*ns))
     }
 
     /// Calls that have ended.

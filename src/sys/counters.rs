@@ -11,7 +11,7 @@ use std::time::Duration;
 use libbpf_rs::MapCore;
 
 /// Bytes that a processor fetches at once, on all that the tool runs on.
-const LINE: usize = 64;
+pub const LINE: usize = 64;
 
 /// The counters of every op (or other elements) for each CPU. Reading them needs no system call, which would keep
 /// programs on this CPU from running.
@@ -151,7 +151,7 @@ impl<T: plain::Plain + Default> Counters<T> {
         is_inside && words.fold(0, |differences, (now, word)| differences | (now ^ word)) == 0
     }
 
-    /// Has the processor fetch these words of an element, which is in range, from memory.
+    /// Has the processor fetch these words of an element from memory.
     pub fn fetch(&self, element: usize, words: Range<usize>) {
         for word in words.step_by(LINE / size_of::<u64>()) {
             black_box(self.word(element, word));

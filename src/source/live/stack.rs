@@ -1,5 +1,6 @@
 //! The whole stack's counters, summed over all CPUs.
 
+use std::hint::black_box;
 use std::mem::offset_of;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::model::snapshot::increases::{FamilyIncrease, OriginIncrease};
 use crate::model::snapshot::{FamilyCounters, OriginCounters, StackCounters, StackIncreases, combined};
 use crate::model::steps::Steps;
 use crate::probe::attach::AttachedStack;
-use crate::sys::counters::Counters;
+use crate::sys::counters::{Counters, LINE};
 
 /// Reads all of them; see [`super::read`] for `epoch`.
 pub fn read(stack: &AttachedStack, epoch: u64) -> StackCounters {
@@ -137,9 +138,7 @@ impl LastRead {
         }
         read
     }
-}
 
-impl LastRead {
     /// Has the processor fetch what is read of these families, so that it waits for the memory of several at once.
     fn fetch(&self, families: &Counters<family_stats>, some: &[usize]) {
         let known = |element: &usize| Some((*element, self.families[*element].as_deref()?));
@@ -147,7 +146,7 @@ impl LastRead {
             families.fetch(element, 0..STEPS);
         }
         for (_, last) in some.iter().filter_map(known) {
-            last.fetch();
+            fetch(last);
         }
         // Times are mostly as before.
         for (element, last) in some.iter().filter_map(known) {
@@ -155,6 +154,14 @@ impl LastRead {
             families.fetch(element, STEPS + steps.start..STEPS + steps.end);
         }
     }
+}
+
+/// Has the processor fetch the counters of a family from memory.
+fn fetch(last: &FamilyCounters) {
+    let numbers = [&last.rows, &last.reached].into_iter().flatten();
+    numbers.step_by(LINE / size_of::<u64>()).for_each(|n| _ = black_box(*n));
+    let steps = last.steps.iter().step_by(LINE / size_of::<(u16, u64)>());
+    steps.for_each(|step| _ = black_box(step));
 }
 
 /// The elements of these groups, in a table with so many of each.
