@@ -442,6 +442,40 @@ fn in_the_background_it_waits_for_its_terminal() {
     terminal::assert_waits_for_the_foreground(&recorded.0, &["report", &path, "--live"], "PAUSED 1/8");
 }
 
+/// What the terminal does not take at once, a thread writes. Keys are handled meanwhile.
+#[test]
+fn a_slow_terminal_gets_all_of_a_screen() {
+    let recorded = Recorded::new("slow");
+    let mut session = recorded.show((200, 60), &[], &[]);
+    session.wait_for("PAUSED 1/8");
+    let threads = session.threads();
+    session.hold(true);
+    session.wait_until("its terminal is full", |session| {
+        session.press("\x0c");
+        session.threads() > threads
+    });
+    session.press("\x1b[C");
+    session.hold(false);
+    session.wait_for("PAUSED 2/8");
+    // As on a terminal that takes everything.
+    let mut other = recorded.show((200, 60), &[], &[]);
+    other.wait_for("PAUSED 1/8");
+    other.press("\x1b[C");
+    let shown = |session: &Session| {
+        session
+            .lines()
+            .iter()
+            .map(|line| line.trim_end().to_owned())
+            .collect::<Vec<_>>()
+    };
+    session.wait_until("the same", |session| {
+        let lines = shown(session);
+        lines[0].contains("PAUSED 2/8") && lines == shown(&other)
+    });
+    session.end("q");
+    other.end("q");
+}
+
 #[test]
 fn it_ends_with_its_terminal() {
     let recorded = Recorded::new("closed");

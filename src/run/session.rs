@@ -356,7 +356,7 @@ impl Session<Live> {
             if self.live.as_mut().is_some_and(LiveView::show) {
                 break 0;
             }
-            if !self.sinks.is_busy() {
+            if !self.sinks.is_busy() && !self.is_by_second() {
                 self.drain(is_woken)?;
             }
             // The run waits for the end of a command.
@@ -459,6 +459,11 @@ impl Session<Live> {
         Ok(())
     }
 
+    /// Whether events are passed on by the second: a screen shows slow calls so, and until then their ring has room for them.
+    fn is_by_second(&self) -> bool {
+        self.live.is_some() && self.recorder.is_none()
+    }
+
     /// Waits for the next event, at most until one of `moments`.
     fn wait(
         &self,
@@ -468,7 +473,8 @@ impl Session<Live> {
         talk: Talk,
     ) -> Result<Event, Cause> {
         let is_free = !self.sinks.is_busy();
-        let look = self.source.look_at().filter(|_| is_free);
+        let is_by_second = self.is_by_second();
+        let look = self.source.look_at().filter(|_| is_free && !is_by_second);
         // The terminal belongs to the command, and reports may go to the same one.
         let is_among_lines = self.lines.as_ref().is_some_and(EventLines::is_printed_as_it_comes);
         let is_shown = is_free && talk != Talk::Quiet && watched.child.is_none() && !is_among_lines;
@@ -485,8 +491,6 @@ impl Session<Live> {
             .chain(moments)
             .flatten()
             .min();
-        // A screen shows slow calls by the second, and until then their ring has room for them.
-        let is_by_second = self.live.is_some() && self.recorder.is_none();
         let events = self.source.ready().filter(|_| is_free && !is_by_second);
         let child = watched.child.as_ref().map(|(_, pidfd)| pidfd);
         let written = self.sinks.progress().into_iter().map(|fd| (Other::Written, fd));

@@ -33,6 +33,8 @@ pub struct Session {
     /// Reads what is written to the terminal, until the flag says that it closes.
     reader: Option<JoinHandle<()>>,
     is_closing: Arc<AtomicBool>,
+    /// Nothing is read meanwhile.
+    is_held: Arc<AtomicBool>,
 }
 
 fn size_of((columns, rows): (u16, u16)) -> libc::winsize {
@@ -102,12 +104,18 @@ impl Session {
         let is_closing = Arc::new(AtomicBool::new(false));
         let (mut of_terminal, shown) = (master.try_clone().unwrap(), Arc::clone(&screen));
         let until = Arc::clone(&is_closing);
+        let is_held = Arc::new(AtomicBool::new(false));
+        let held = Arc::clone(&is_held);
         let reader = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while !until.load(Ordering::SeqCst) {
                 let mut fds = [PollFd::new(of_terminal.as_fd(), PollFlags::POLLIN)];
                 match poll(&mut fds, PollTimeout::from(20_u8)) {
                     Ok(0) | Err(_) => continue,
+                    Ok(_) if held.load(Ordering::SeqCst) => {
+                        std::thread::sleep(Duration::from_millis(5));
+                        continue;
+                    }
                     Ok(_) => {}
                 }
                 match of_terminal.read(&mut bytes) {
@@ -125,7 +133,20 @@ impl Session {
             screen,
             reader: Some(reader),
             is_closing,
+            is_held,
         }
+    }
+
+    /// From now on, what is written to the terminal is not read, or read again.
+    #[allow(dead_code, reason = "only some tests have a slow terminal")]
+    pub fn hold(&mut self, is_held: bool) {
+        self.is_held.store(is_held, Ordering::SeqCst);
+    }
+
+    /// The number of its threads.
+    #[allow(dead_code, reason = "only some tests have a slow terminal")]
+    pub fn threads(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap().count()
     }
 
     pub fn press(&mut self, keys: &str) {

@@ -1,12 +1,14 @@
-//! The terminal of the live view: raw mode and the alternate screen, keys, and frames that a thread of its own writes.
-//! However the process ends, except by SIGKILL, the terminal is as before.
+//! The terminal of the live view: raw mode and the alternate screen, keys, and frames. What a terminal does not take at once, a
+//! thread of its own writes. However the process ends, except by SIGKILL, the terminal is as before.
 
 use std::io::{self, IsTerminal, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{OFlag, open};
 use nix::sys::signal::{Signal, raise};
+use nix::sys::stat::Mode;
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 use nix::unistd::{getpgrp, tcgetpgrp};
 use ratatui_core::buffer::Buffer;
@@ -39,6 +41,9 @@ static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// Shows a view.
 pub struct Console {
+    /// The terminal, opened again so that only writing here does not wait; `None`: it cannot be.
+    at_once: Option<OwnedFd>,
+    /// For what the terminal has no room.
     output: Output,
     /// What the terminal shows; `None`: not known.
     shown: Option<Buffer>,
@@ -106,6 +111,7 @@ impl Console {
         // SAFETY: it tries to take a lock, and makes system calls.
         unsafe { signals::before_ends(restore) }.map_err(|error| Cause::of("cannot handle signals", &error))?;
         let mut console = Self {
+            at_once: open_again(),
             output,
             shown: None,
             look: Look {
@@ -241,8 +247,11 @@ impl Console {
         self.shown = Some(after);
         self.is_dirty = false;
         self.drawn = Some(Instant::now());
-        self.output
-            .write(Piece::default(), |out| out.write_all(text.as_bytes()))
+        // Nothing of an earlier frame is left. An error is that of the rest.
+        let terminal = self.at_once.as_ref();
+        let taken = terminal.and_then(|terminal| nix::unistd::write(terminal, text.as_bytes()).ok());
+        let rest = &text.as_bytes()[taken.unwrap_or(0)..];
+        self.output.write(Piece::default(), |out| out.write_all(rest))
     }
 
     /// Keeps a line that is printed after the view.
@@ -311,6 +320,12 @@ impl Console {
         say::release();
         self.written.iter().for_each(|line| say!("{line}"));
     }
+}
+
+/// Opens the terminal of standard output without waiting. It is a file of its own: programs that have the same one expect to wait.
+fn open_again() -> Option<OwnedFd> {
+    let flags = OFlag::O_WRONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    open("/proc/self/fd/1", flags, Mode::empty()).ok()
 }
 
 /// Whether the terminal shows the view. It does not while the process is in the background.

@@ -20,8 +20,9 @@ use super::counters::{ReadError, utc_offset};
 use super::stack;
 use super::string::comm;
 
-/// The minimum time between reports of calls that were left out.
-const PAUSE: Duration = Duration::from_secs(1);
+/// The minimum time between reports of calls that were left out: a little less than a second, so that each second of a
+/// screen has its own.
+const PAUSE: Duration = Duration::from_millis(900);
 
 /// The state of reading slow calls.
 #[derive(Debug, Default)]
