@@ -1,5 +1,6 @@
 //! The whole stack's counters, summed over all CPUs.
 
+use std::array;
 use std::hint::black_box;
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -198,13 +199,11 @@ fn read_family(
     }
     let calls = room.reached[ROW_SYSCALL as usize].wrapping_sub(last.calls());
     if calls == 0 {
-        let counted = FamilyCounters {
-            unbalanced: combined(&room.unbalanced, &last.unbalanced, u64::wrapping_sub),
-            slow: combined(&room.slow, &last.slow, u64::wrapping_sub),
+        return Some(FamilyCounters {
+            unbalanced: grown(&mut last.unbalanced, &room.unbalanced),
+            slow: grown(&mut last.slow, &room.slow),
             ..FamilyCounters::default()
-        };
-        (last.unbalanced, last.slow) = (room.unbalanced, room.slow);
-        return Some(counted);
+        });
     }
     let extremes = extremes_of(&room.extremes, epoch).reduce(widest);
     let (first, end) = extremes.map_or((0, 0), |(min, max)| (step_of(min), step_of(max) + 1));
@@ -216,28 +215,33 @@ fn read_family(
         None if families.element_into(element, room) => last.steps.increase(0, &room.steps),
         None => return None,
     };
-    let mut all = std::mem::take(&mut last.steps);
-    all.add_all(&steps);
-    let now = with_steps(room, Steps::default(), epoch);
-    let counted = FamilyCounters {
+    last.steps.add_all(&steps);
+    let [bytes] = grown(array::from_mut(&mut last.bytes), &[room.bytes]);
+    let [errors] = grown(array::from_mut(&mut last.errors), &[room.errors]);
+    Some(FamilyCounters {
+        bytes,
+        errors,
+        unbalanced: grown(&mut last.unbalanced, &room.unbalanced),
+        rows: grown(&mut last.rows, &room.rows),
+        reached: grown(&mut last.reached, &room.reached),
+        class_calls: grown(&mut last.class_calls, &room.class_calls),
+        class_bytes: grown(&mut last.class_bytes, &room.class_bytes),
         steps,
-        ..now.combined(last, u64::wrapping_sub)
-    };
-    *last = FamilyCounters {
-        steps: all,
-        extremes: None,
-        ..now
-    };
-    Some(counted)
+        slow: grown(&mut last.slow, &room.slow),
+        // Read again, if all was.
+        extremes: extremes_of(&room.extremes, epoch).reduce(widest),
+    })
+}
+
+/// What numbers have more than at the last time, which becomes this one.
+fn grown<const N: usize>(last: &mut [u64; N], now: &[u64; N]) -> [u64; N] {
+    let more = combined(now, last, u64::wrapping_sub);
+    *last = *now;
+    more
 }
 
 /// The counters of one CPU, or of one group; see [`super::read`] for `epoch`.
 fn family(cpu: &family_stats, epoch: u64) -> FamilyCounters {
-    with_steps(cpu, Steps::from(&cpu.steps[..]), epoch)
-}
-
-/// The same with steps that are known otherwise.
-fn with_steps(cpu: &family_stats, steps: Steps, epoch: u64) -> FamilyCounters {
     FamilyCounters {
         bytes: cpu.bytes,
         errors: cpu.errors,
@@ -246,7 +250,7 @@ fn with_steps(cpu: &family_stats, steps: Steps, epoch: u64) -> FamilyCounters {
         reached: cpu.reached,
         class_calls: cpu.class_calls,
         class_bytes: cpu.class_bytes,
-        steps,
+        steps: Steps::from(&cpu.steps[..]),
         slow: cpu.slow,
         extremes: extremes_of(&cpu.extremes, epoch).reduce(widest),
     }
