@@ -214,7 +214,7 @@ static __always_inline int on_start(const struct request_view *view)
 	/* Its end was missed: an address is only reused after the request has ended. */
 	if (old.state && old.state->phase == REQUEST_ISSUED)
 		lose_end(old.state);
-	if (block.by_owner && !thread_is_traced(current_id())) {
+	if (block.by_owner && !submitter_is_traced(current_id())) {
 		bool is_kernel = is_kernel_thread();
 
 		if (is_kernel)
@@ -930,7 +930,7 @@ static __always_inline void stamp_bio(const struct bio_view *view, struct found_
 	if (held)
 		state.held = true;
 
-	if (block.by_owner && !thread_is_traced(current_id())) {
+	if (block.by_owner && !submitter_is_traced(current_id())) {
 		state.owner = is_kernel_thread() ? OWNER_KERNEL : OWNER_NEIGHBOUR;
 		if (block.neighbours) {
 			state.neighbour = neighbour_of_current(state.owner == OWNER_KERNEL);
@@ -1028,7 +1028,7 @@ static __always_inline int on_bio_queue(const struct bio_view *view, bool counts
 		return 0;
 	state.bytes = view->bytes;
 	state.op = bio_op(view->flags, view->bytes);
-	if (block.by_owner && !thread_is_traced(current_id())) {
+	if (block.by_owner && !submitter_is_traced(current_id())) {
 		if (counts && is_kernel_thread())
 			count_aside(state.op, ASIDE_BY_KERNEL);
 		return 0;

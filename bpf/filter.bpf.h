@@ -99,6 +99,27 @@ static __always_inline bool thread_is_traced(struct thread_id id)
 	return process_is_traced(id) && thread_is_selected();
 }
 
+/*
+ * The same of the thread that submits a bio or a request. In the whole stack its system call has noted it already, so that it is
+ * not noted here.
+ */
+static __always_inline bool submitter_is_traced(struct thread_id id)
+{
+	if (WHOLE_STACK && config.traced_set)
+		return (*element_of_thread(id.both) == ~id.both || bpf_map_lookup_elem(&traced, &id.tgid)) &&
+		       thread_is_selected();
+	return thread_is_traced(id);
+}
+
+/*
+ * Whether a thread may have a state, which only traced threads get. Where a set of processes is traced, finding the state takes no
+ * longer than finding out.
+ */
+static __always_inline bool may_have_state(struct thread_id id)
+{
+	return config.traced_set || process_is_traced(id);
+}
+
 enum verdict {
 	TRACED,
 	NOT_SELECTED, /* another file or disk than the selected ones, or no file */

@@ -173,7 +173,7 @@ static __always_inline int enter_row(__u32 point, void *first, bool is_direct)
 		return 0;
 	if (point_shape(point) == SHAPE_ROW_BIO_0)
 		hold_bio(first);
-	state = process_is_traced(id) ? find_thread(id.thread) : NULL;
+	state = may_have_state(id) ? find_thread(id.thread) : NULL;
 	if (state && (!config.sample || state->breakdown.depth))
 		enter_function(state, ROW_KEY | row, row, false, is_direct, bpf_ktime_get_ns());
 	return 0;
@@ -184,7 +184,7 @@ static __always_inline int leave_row(__u32 point)
 	struct thread_id id = current_id();
 	struct thread_state *state;
 
-	state = row_is_measured(point) && process_is_traced(id) ? find_thread(id.thread) : NULL;
+	state = row_is_measured(point) && may_have_state(id) ? find_thread(id.thread) : NULL;
 	if (state && (!config.sample || state->breakdown.depth))
 		leave_function(state, id.thread, ROW_KEY | point_op(point), false, bpf_ktime_get_ns());
 	return 0;
@@ -606,7 +606,7 @@ static __always_inline int leave_as(__u32 point, long value, bool may_be_call)
 	if (point_shape(point) == SHAPE_NONE)
 		return 0;
 	id = current_id();
-	if (!point_is_async_entry(point) && !process_is_traced(id))
+	if (!point_is_async_entry(point) && !may_have_state(id))
 		return 0;
 	if (config.sample &&
 	    !(is_call(point) ? is_in_measured_call(id.thread) : returns_measured_function(point, id.thread)))
@@ -696,7 +696,8 @@ int kprobe_call(struct pt_regs *ctx)
 	struct thread_id id = current_id();
 	struct thread_state *state;
 
-	if (!ROWS_ONLY || !thread_is_traced(id) || (config.sample && !is_in_measured_call(id.thread)))
+	if (!ROWS_ONLY || !may_have_state(id) || !thread_is_selected() ||
+	    (config.sample && !is_in_measured_call(id.thread)))
 		return 0;
 	state = find_thread(id.thread);
 	return state ? enter_rest_of_call((void *)REGISTER_ARG_0(ctx), false, state, id.thread) : 0;
@@ -907,7 +908,7 @@ int session_rows(struct pt_regs *ctx)
 			leave_function(state, id.thread, *cookie, false, bpf_ktime_get_ns());
 		return 0;
 	}
-	if (!process_is_traced(id) || (!ROWS_ONLY && control.stopped & STOP_CALLS))
+	if (!may_have_state(id) || (!ROWS_ONLY && control.stopped & STOP_CALLS))
 		return 1;
 	state = find_thread(id.thread);
 	if (!state || !state->breakdown.depth)

@@ -22,7 +22,8 @@ static __always_inline void leave_number(__u32 thread, bool exits)
 
 /*
  * `old_thread`: the number that the current thread had until now; that of another thread than the first one of the
- * process changes to that of the process.
+ * process changes to that of the process. Without records nothing that is kept under the old one is looked at again: no call
+ * is in flight during an exec.
  */
 static __always_inline int on_exec(__u32 old_thread)
 {
@@ -30,7 +31,7 @@ static __always_inline int on_exec(__u32 old_thread)
 	__u32 tgid = id >> 32;
 	__u8 yes = 1;
 
-	if (old_thread != (__u32)id)
+	if (config.records && old_thread != (__u32)id)
 		leave_number(old_thread, false);
 	if (tgid == control.command_tgid)
 		bpf_map_update_elem(&traced, &tgid, &yes, BPF_ANY);

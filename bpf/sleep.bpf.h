@@ -167,7 +167,7 @@ int sched_switch_btf(void *ctx)
 	 * Before 5.19 the state at the decision is not the last argument, so it is read from the task. During a wakeup
 	 * it is TASK_WAKING, which is not 0: still asleep.
 	 */
-	if (process_is_traced(current_id())) {
+	if (may_have_state(current_id())) {
 		if (bpf_core_field_exists(prev->__state)) {
 			is_ready = preempted || !prev->__state;
 		} else {

@@ -255,7 +255,7 @@ fn choose_programs(open: &mut OpenIostackbreakdownSkel<'_>, setup: &Setup<'_>) {
     progs.fork_btf.set_autoload(follow && !classic);
     progs.fork_classic.set_autoload(follow && classic);
     // An exec may change the number of a thread, by which records name it.
-    let execs = follow || setup.request.records.is_some();
+    let execs = setup.request.has_command || setup.request.records.is_some();
     progs.exec_btf.set_autoload(execs && !classic);
     progs.exec_classic.set_autoload(execs && classic);
     let names_processes = setup.request.groups.is_some_and(|groups| groups.by == By::Process);

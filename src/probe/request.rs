@@ -18,6 +18,8 @@ pub struct Request {
     pub traced: Vec<u32>,
     /// Descendants of these processes, and a command, are traced as well.
     pub follow: bool,
+    /// A command is traced from its exec on.
+    pub has_command: bool,
     /// The number of this process, which is never traced.
     pub own: u32,
     pub disk: Option<SelectedDisk>,

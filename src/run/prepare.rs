@@ -148,6 +148,7 @@ pub fn request(measure: &Measure, wanted: &Wanted, prepared: &Prepared, targets:
     Request {
         traced: targets.processes.iter().map(|process| process.global).collect(),
         follow: target.follows(),
+        has_command: target.command().is_some(),
         own: process::global_number(std::process::id()).unwrap_or(0),
         disk: targets.disk.as_ref().map(|disk| SelectedDisk {
             devices: disk.devices.clone(),

@@ -86,7 +86,7 @@ static struct task_struct *bpf_get_current_task_btf(void)
 #pragma clang diagnostic ignored "-Wunused-variable"
 #define disable_preemption()
 #define enable_preemption()
-#define thread_is_traced(...) true
+#define submitter_is_traced(...) true
 #define is_kernel_thread() false
 #define current_id() ((struct thread_id){ 0 })
 #define neighbour_of_current(...) 0
