@@ -29,6 +29,7 @@
 //! | init | process 1 of a guest | `guest/`: mounts, modules, one check after the other |
 //! | family | first argument `family` | `family.rs`: a process with descendants |
 //! | peer | first argument `peer` | `peers.rs`: executes another tool for comparison |
+//! | reads | first argument `reads` | `checks/costs.rs`: a command that reads, and measures what a read takes |
 //! | requests | first argument `async` | `async_io.rs`: asynchronous requests of known counts |
 //! | scene | first argument `scene` | `scene.rs`: processes whose time is spent in one known row |
 //! | target | first argument `pause` | here: a process that does nothing, to be traced |
@@ -125,6 +126,8 @@ fn main() -> ExitCode {
             nix::unistd::pause();
         },
         Some("peer") => peers::main(),
+        #[cfg(feature = "checks")]
+        Some("reads") => checks::reads(),
         Some("async") => async_io::main(),
         Some("scene") => scene::main(),
         Some("target") => target::main(),

@@ -32,6 +32,7 @@ mod sample;
 mod scaling;
 mod seeks;
 mod selection;
+mod selections;
 mod slow;
 mod snapshots;
 mod stack;
@@ -40,6 +41,7 @@ mod traps;
 mod trust;
 
 pub use crate::guest::Check;
+pub use costs::reads;
 pub use selection::{is_long, is_selected, mistakes, places_of};
 
 const TABLES: &[&[Check]] = &[
@@ -72,6 +74,7 @@ const TABLES: &[&[Check]] = &[
     replay::CHECKS,
     slow::WITH_PEERS,
     costs::CHECKS,
+    selections::CHECKS,
     floors::CHECKS,
     scaling::CHECKS,
     budget::CHECKS,

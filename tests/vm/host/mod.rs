@@ -371,7 +371,7 @@ fn peers(arguments: &Arguments, cache: &Path, report: &Report) -> Option<PathBuf
     .ok()
 }
 
-/// Prints the table of costs; missing figures are failures.
+/// Prints the tables of costs; missing figures are failures.
 fn costs(report: &Report, tool: &Path) -> Tally {
     let mut tally = Tally::default();
     let mut figures = report.figures();
@@ -379,8 +379,8 @@ fn costs(report: &Report, tool: &Path) -> Tally {
         Ok(own) => figures.extend(own),
         Err(reason) => tally += report.failed(figures::HERE, "costs", &reason, None),
     }
-    let (table, missing) = figures::table(&figures);
-    print!("\n{table}");
+    let (tables, missing) = figures::tables(&figures);
+    print!("\n{tables}");
     for figure in missing {
         println!("MISSING {figure}");
         tally += Tally::FAILED;

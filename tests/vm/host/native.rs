@@ -2,13 +2,15 @@
 //! tracepoints.
 
 use super::initramfs::in_path;
-use crate::figures::{Figures, HERE};
+use crate::figures::{Figures, HERE, SELECTIONS};
 use crate::guest::{Running, wait_for};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -92,7 +94,51 @@ pub fn measure(tool: &Path) -> Result<Figures, String> {
         let with = watched(&file, &watcher, base)?;
         put(watcher.figure, with.saturating_sub(base));
     }
+    for (figure, view) in [("start", &[][..]), ("start syscall", &["-T", "syscall"])] {
+        for (head, end) in SELECTIONS {
+            let selection: &[&str] = match head {
+                "-p PID" => &["-p", &pid],
+                "-- COMMAND" => &["--", "true"],
+                "-p PID -f" => &["-p", &pid, "-f"],
+                _ => &[],
+            };
+            let words = [&["-o", "/dev/null"], view, selection].concat();
+            put(&format!("{figure}{end}"), to_banner(&tool, &words)?.as_millis() as u64);
+        }
+    }
     Ok(figures)
+}
+
+/// The time from starting the tool to its banner: the median of some starts.
+fn to_banner(tool: &str, words: &[&str]) -> Result<Duration, String> {
+    const STARTS: usize = 15;
+    let failed = |error: std::io::Error| format!("{words:?}: {error}");
+    let start = || -> Result<Duration, String> {
+        let begun = Instant::now();
+        let mut command = Command::new(tool);
+        command
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(failed)?;
+        let stderr = child.stderr.take().ok_or("no standard error")?;
+        let mut lines = BufReader::new(stderr).lines();
+        let banner = lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("Tracing ")));
+        let took = begun.elapsed();
+        // One that measures a command may have ended with it.
+        let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGINT);
+        // Until its end, so that it can write what is left.
+        lines.for_each(drop);
+        let status = child.wait().map_err(failed)?;
+        match banner {
+            Some(_) if status.success() => Ok(took),
+            _ => Err(format!("{words:?}: {status}, and the banner {banner:?}")),
+        }
+    };
+    let mut all = (0..STARTS).map(|_| start()).collect::<Result<Vec<_>, _>>()?;
+    all.sort();
+    Ok(all[STARTS / 2])
 }
 
 /// The time of a read in each of this many concurrent threads: the mean of the minimum of each.
