@@ -13,9 +13,10 @@ use crate::model::report::group::{GroupsReport, Numbers, OthersReport, Who};
 use crate::model::run_info::RunInfo;
 use crate::model::snapshot::{FamilyCounters, GroupsCounters, OpCounters, OriginCounters, StackIncreases, combined};
 
-/// The difference of two snapshots. `measured`: what is measured of the whole stack, of which `stacks` has the difference.
+/// The difference of two snapshots. `top`: how many groups have numbers of their own; `measured`: what is measured of the whole
+/// stack, of which `stacks` has the difference.
 pub fn report(
-    by: By,
+    (by, top): (By, usize),
     run: &RunInfo,
     measured: Option<&Measured<'_>>,
     (before, after): (&GroupsCounters, &GroupsCounters),
@@ -24,7 +25,7 @@ pub fn report(
     // Only processes have names of their own: others may be one group together.
     let small = measured.filter(|_| by == By::Process);
     let small = small
-        .map(|measured| small_groups(measured, stacks, run.top))
+        .map(|measured| small_groups(measured, stacks, top))
         .unwrap_or_default();
     let mut numbers = numbers(run, measured, (before, after), (stacks, &small));
     let left_over = numbers.remove(&GROUP_NO_ROOM).unwrap_or_default();
@@ -39,12 +40,12 @@ pub fn report(
     };
     if by == By::Process {
         let numbers = numbers.into_iter().map(|(group, numbers)| (u64::from(group), numbers));
-        return largest(by, numbers.collect(), rest, run.top).named(|number| who(number as u32));
+        return largest(by, numbers.collect(), rest, top).named(|number| who(number as u32));
     }
     // A disk includes its partitions' calls, and a path those of all files that had it one after another.
     let named = numbers.into_iter().map(|(group, numbers)| (who(group), numbers));
     let (all, numbers): (Vec<Who>, Vec<Numbers>) = merged(named).into_iter().unzip();
-    let ranked = largest(by, (0..).zip(numbers).collect(), rest, run.top);
+    let ranked = largest(by, (0..).zip(numbers).collect(), rest, top);
     ranked.named(|index| all.get(index as usize).cloned().unwrap_or(Who::Unknown(by)))
 }
 
@@ -241,9 +242,9 @@ mod tests {
                 ..StackInfo::default()
             };
             let nothing = GroupsCounters::default();
+            let run = RunInfo::default();
             let report = |top| {
-                let run = RunInfo { top, ..RunInfo::default() };
-                report(By::Process, &run, Some(&Measured::of(&info)), (&nothing, &nothing), &stacks)
+                report((By::Process, top), &run, Some(&Measured::of(&info)), (&nothing, &nothing), &stacks)
             };
             let (each, some) = (report(usize::MAX), report(top));
             let (named, small) = each.groups.split_at(top.min(each.groups.len()));

@@ -49,16 +49,27 @@ pub fn groups(
     after: &Snapshot,
     stacks: &StackIncreases,
 ) -> Option<groups::GroupsReport> {
-    groups_report(&Span { run, before, after }, stacks)
+    groups_report(&Span { run, before, after }, stacks, run.top)
 }
 
 /// The same with all of the report.
 #[must_use]
 pub fn report_with(run: &RunInfo, before: &Snapshot, after: &Snapshot, stacks: &StackIncreases) -> Report {
+    report_of_largest(run, (before, after), stacks, run.top)
+}
+
+/// The same; `top`: how many groups have numbers of their own.
+#[must_use]
+pub fn report_of_largest(
+    run: &RunInfo,
+    (before, after): (&Snapshot, &Snapshot),
+    stacks: &StackIncreases,
+    top: usize,
+) -> Report {
     let span = Span { run, before, after };
     let mut layers = layers::report(&span);
     let mut stack = stack_report(&span);
-    let groups = groups_report(&span, stacks);
+    let groups = groups_report(&span, stacks, top);
     if let Some(groups) = &groups {
         ranking::make_sums(&groups.total, &mut layers, stack.as_mut());
     }
@@ -199,11 +210,11 @@ fn stack_report(span: &Span<'_>) -> Option<crate::model::report::stack::StackRep
     ))
 }
 
-fn groups_report(span: &Span<'_>, stacks: &StackIncreases) -> Option<groups::GroupsReport> {
+fn groups_report(span: &Span<'_>, stacks: &StackIncreases, top: usize) -> Option<groups::GroupsReport> {
     let measured = span.measured(None);
     let of_both = (span.before.groups.as_ref()?, span.after.groups.as_ref()?);
     Some(group::report(
-        span.run.by?,
+        (span.run.by?, top),
         span.run,
         measured.as_ref(),
         of_both,

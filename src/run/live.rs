@@ -138,6 +138,11 @@ impl LiveView {
         }
     }
 
+    /// How many groups the report of the second that is under way is to name; `all`: the most.
+    pub fn named_groups(&self, all: usize) -> usize {
+        self.model.named_groups(all)
+    }
+
     /// Ends a second, with the counters at its start and at its end, and what groups have counted in it.
     ///
     /// # Errors

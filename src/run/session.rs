@@ -174,9 +174,14 @@ impl<S: Source> Session<S> {
             recorder.second(&after);
         }
         if let Some(live) = &mut self.live {
-            let report = analyse::report(self.source.info(), last, &after);
-            let stacks = after.groups.as_ref().map(|groups| groups.stacks.clone());
-            live.second(report, (last, &after), stacks.unwrap_or_default())?;
+            let stacks = after
+                .groups
+                .as_ref()
+                .map(|groups| groups.stacks.clone())
+                .unwrap_or_default();
+            let info = self.source.info();
+            let report = analyse::report_of_largest(info, (last, &after), &stacks, live.named_groups(info.top));
+            live.second(report, (last, &after), stacks)?;
         }
         if let Some(last) = self.second.take() {
             after.widen(last);
@@ -197,9 +202,12 @@ impl<S: Source> Session<S> {
             keeper.snapshot(&after)?;
         }
         let stacks = after.take_stacks();
+        let info = self.source.info();
+        let live = self.live.as_ref();
+        let top = live.map_or(info.top, |live| live.named_groups(info.top));
         let report = self
             .has_counters
-            .then(|| analyse::report_with(self.source.info(), &self.before, &after, &stacks));
+            .then(|| analyse::report_of_largest(info, (&self.before, &after), &stacks, top));
         let before = std::mem::replace(&mut self.before, after);
         let Some(report) = report else { return Ok(()) };
         if let Some(lines) = &mut self.lines {

@@ -84,6 +84,8 @@ const SCALES: [usize; 5] = [1, 2, 5, 15, 60];
 const SEEN: usize = 60;
 /// Lines that a page key moves.
 const PAGE: usize = 10;
+/// The overview has lines for no more groups, however large the screen.
+pub const GROUPS_IN_OVERVIEW: usize = 30;
 
 /// The second that is shown.
 #[derive(Debug)]
@@ -91,6 +93,8 @@ pub struct Shown {
     pub number: usize,
     pub report: Report,
     pub beside: Beside,
+    /// It names no more groups than the overview has lines for.
+    has_few_groups: bool,
 }
 
 /// The state.
@@ -154,8 +158,25 @@ impl Model {
     pub fn second(&mut self, report: Report, slow: (Vec<SlowCall>, u64), beside: Beside) {
         let number = self.history.push(&report, slow);
         if self.is_following() {
-            self.give_second(number, report, beside);
+            let has_few_groups = !self.needs_all_groups();
+            self.show(number, report, beside, has_few_groups);
         }
+    }
+
+    /// How many groups a second is to name that is about to be added; `all`: the most. A name and the numbers of each take
+    /// longer than adding its counters to those of the others.
+    #[must_use]
+    pub fn named_groups(&self, all: usize) -> usize {
+        if self.needs_all_groups() {
+            all
+        } else {
+            all.min(GROUPS_IN_OVERVIEW)
+        }
+    }
+
+    /// Whether any group may be shown, and not only those with most time.
+    fn needs_all_groups(&self) -> bool {
+        self.pane == Pane::Groups || self.sort != Sort::Time || !self.filter.is_empty()
     }
 
     /// The number of the second that is to be shown.
@@ -164,16 +185,27 @@ impl Model {
         Some(self.cursor.unwrap_or(last).clamp(first, last))
     }
 
-    /// The second that is to be shown, unless it is shown already.
+    /// The second that is to be shown with all of its groups, unless it is shown already.
     #[must_use]
     pub fn needs_second(&self) -> Option<usize> {
-        let shown = self.shown.as_ref().map(|shown| shown.number);
-        self.at().filter(|number| Some(*number) != shown)
+        let shown = self.shown.as_ref();
+        let shown = shown.filter(|shown| !(shown.has_few_groups && self.needs_all_groups()));
+        self.at()
+            .filter(|number| Some(*number) != shown.map(|shown| shown.number))
     }
 
-    /// Shows a second.
+    /// Shows a second, with all of its groups.
     pub fn give_second(&mut self, number: usize, report: Report, beside: Beside) {
-        self.shown = Some(Box::new(Shown { number, report, beside }));
+        self.show(number, report, beside, false);
+    }
+
+    fn show(&mut self, number: usize, report: Report, beside: Beside, has_few_groups: bool) {
+        self.shown = Some(Box::new(Shown {
+            number,
+            report,
+            beside,
+            has_few_groups,
+        }));
     }
 
     /// The recorded time goes on by a second.

@@ -1,6 +1,6 @@
 use super::super::example;
 use super::super::key::Key;
-use super::super::model::Facts;
+use super::super::model::{Facts, GROUPS_IN_OVERVIEW};
 use super::*;
 use crate::printable::is_printable;
 
@@ -20,6 +20,15 @@ fn screen(model: &Model, look: Look, size: (u16, u16)) -> Vec<String> {
     let buffer = drawn(model, look, size);
     let cells: Vec<&str> = buffer.content().iter().map(|cell| cell.symbol()).collect();
     cells.chunks(size.0.into()).map(|line| line.concat()).collect()
+}
+
+#[test]
+fn the_overview_has_no_lines_for_more_groups_than_are_made_for_it() {
+    for all in 0..=1_000 {
+        let [latency, groups, slow, disks] = heights(all);
+        assert_eq!(latency + groups + slow + disks, all);
+        assert!(usize::from(groups) <= GROUPS_IN_OVERVIEW, "{groups} of {all}");
+    }
 }
 
 fn pressed(keys: &str) -> Model {

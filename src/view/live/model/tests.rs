@@ -35,6 +35,33 @@ fn add_second(model: &mut Model, second: usize) {
 }
 
 #[test]
+fn all_groups_are_made_where_any_may_be_shown() {
+    for keys in ["3", "/f", "s"] {
+        let mut model = example::model(5);
+        assert_eq!(
+            (model.named_groups(100), model.named_groups(7)),
+            (GROUPS_IN_OVERVIEW, 7)
+        );
+        model.second(example::report(5), example::slow(5), example::beside(5));
+        assert_eq!(model.needs_second(), None);
+        // The second that is shown is made again, with all of them.
+        for key in keys.chars() {
+            model.handle(Key::Char(key));
+        }
+        assert_eq!(
+            (model.needs_second(), model.named_groups(100)),
+            (Some(5), 100),
+            "{keys}"
+        );
+        example::settle(&mut model);
+        assert_eq!(model.needs_second(), None);
+        // Those that come have all of them.
+        model.second(example::report(6), example::slow(6), example::beside(6));
+        assert_eq!((number(&model), model.needs_second()), (6, None));
+    }
+}
+
+#[test]
 fn the_newest_second_is_shown_until_it_pauses() {
     let mut model = example::model(5);
     assert!(model.is_following());
