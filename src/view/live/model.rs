@@ -85,7 +85,7 @@ const SEEN: usize = 60;
 /// Lines that a page key moves.
 const PAGE: usize = 10;
 /// The overview has lines for no more groups, however large the screen.
-pub const GROUPS_IN_OVERVIEW: usize = 30;
+pub const GROUPS_IN_OVERVIEW: usize = 16;
 
 /// The second that is shown.
 #[derive(Debug)]
