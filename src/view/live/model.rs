@@ -174,9 +174,10 @@ impl Model {
         }
     }
 
-    /// Whether any group may be shown, and not only those with most time.
+    /// Whether any group may be shown, or be a part of what is, and not only those with most time.
     fn needs_all_groups(&self) -> bool {
-        self.pane == Pane::Groups || self.sort != Sort::Time || !self.filter.is_empty()
+        let is_merged = self.dimension == Dimension::Unit;
+        is_merged || self.pane == Pane::Groups || self.sort != Sort::Time || !self.filter.is_empty()
     }
 
     /// The number of the second that is to be shown.

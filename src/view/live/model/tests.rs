@@ -36,7 +36,8 @@ fn add_second(model: &mut Model, second: usize) {
 
 #[test]
 fn all_groups_are_made_where_any_may_be_shown() {
-    for keys in ["3", "/f", "s"] {
+    // `ggg`: units, which are made of control groups.
+    for keys in ["3", "/f", "s", "ggg"] {
         let mut model = example::model(5);
         assert_eq!(
             (model.named_groups(100), model.named_groups(7)),
