@@ -24,37 +24,71 @@ const PINNED: &[(&str, &str, u64)] = &[
     ("6.1", "all layers recorded", 1_929),
     ("6.1", "blk", 708),
     ("6.1", "blk recorded", 1_149),
-    ("6.1", "start syscall", 129),
+    ("6.1", "start syscall", 125),
     ("6.1", "start blk", 172),
     ("6.1", "start ext4", 493),
-    ("6.1", "start", 542),
-    ("6.1", "start all fentry", 1_850),
-    ("6.1", "start all kprobe", 2_050),
+    ("6.1", "start", 531),
+    ("6.1", "start all fentry", 1_770),
+    ("6.1", "start all kprobe", 2_029),
     ("6.1", "memory", 9_364),
     ("6.1", "size", 7_139),
     ("7", "vfs fsession", 464),
-    ("7", "vfs lossless", 1_035),
+    ("7", "vfs lossless", 1_019),
     ("7", "all layers", 3_150),
-    ("7", "start all", 832),
-    ("7", "start all by file", 945),
-    ("7", "start all slower", 912),
+    ("7", "start all", 825),
+    ("7", "start all by file", 941),
+    ("7", "start all slower", 906),
 ];
 
-/// How users say which processes are measured: the head of a column, and how the names of its figures end. What is pinned
-/// for the first one is the limit of all.
-pub const SELECTIONS: [(&str, &str); 4] = [
-    ("-p PID", ""),
-    ("-- COMMAND", " command"),
-    ("-p PID -f", " -f"),
-    ("no filter", " of all"),
-];
+/// How users say which processes are measured. What is pinned for the first one is the limit of all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Selection {
+    Process,
+    Command,
+    Descendants,
+    All,
+}
+
+impl Selection {
+    /// In the order of the columns.
+    pub const EACH: [Self; 4] = [Self::Process, Self::Command, Self::Descendants, Self::All];
+
+    /// The head of its column.
+    fn head(self) -> &'static str {
+        match self {
+            Self::Process => "-p PID",
+            Self::Command => "-- COMMAND",
+            Self::Descendants => "-p PID -f",
+            Self::All => "no filter",
+        }
+    }
+
+    /// How the names of its figures end.
+    pub fn end(self) -> &'static str {
+        match self {
+            Self::Process => "",
+            Self::Command => " command",
+            Self::Descendants => " -f",
+            Self::All => " of all",
+        }
+    }
+
+    /// Its words, which come last.
+    pub fn words<'a>(self, pid: &'a str, command: &[&'a str]) -> Vec<&'a str> {
+        match self {
+            Self::Process => vec!["-p", pid],
+            Self::Command => [&["--"], command].concat(),
+            Self::Descendants => vec!["-p", pid, "-f"],
+            Self::All => Vec::new(),
+        }
+    }
+}
 
 /// An error if a figure exceeds its limit.
 pub fn gate(kernel: &str, figure: &str, value: u64) -> Result<(), String> {
     let is_of = |pinned: &str| {
-        SELECTIONS
-            .iter()
-            .any(|(_, end)| figure.strip_suffix(end) == Some(pinned))
+        let mut ends = Selection::EACH.into_iter().map(Selection::end);
+        ends.any(|end| figure.strip_suffix(end) == Some(pinned))
     };
     let mut pinned = PINNED.iter().filter(|(k, f, _)| *k == kernel && is_of(f));
     match pinned.next() {
@@ -181,6 +215,7 @@ const ROWS: &[Row] = &[
     beside("7", "  -T blk -p PID adds", Figure("blk -p"), INSTRUCTIONS),
     row("7", "    recorded, more than not", Over("blk -p recorded", "blk -p"), INSTRUCTIONS, 450.0),
     row("7", "attach and detach, all layers, guest's clock", Figure("attach and detach"), "ms", 1_000.0),
+    beside("7", "  with the start before it", Figure("start and detach"), "ms"),
     row("6.1", "attach and detach, all layers, guest's clock", Figure("attach and detach"), "ms", 6_000.0),
     beside("6.1", "  detaching empty programs from the same functions takes", Figure("floor detach"), "ms"),
     row("6.1", "Ctrl-C to the prompt, all layers, guest's clock", Figure("prompt"), "ms", 1_000.0),
@@ -252,19 +287,19 @@ pub fn tables(figures: &Figures) -> (String, Vec<String>) {
             Err(name) => missing.push(name),
         }
     }
-    let heads: String = SELECTIONS.iter().map(|(head, _)| format!(" {head:>10}")).collect();
+    let heads: String = Selection::EACH
+        .map(|of| format!(" {:>10}", of.head()))
+        .into_iter()
+        .collect();
     let _ = writeln!(
         text,
         "\n{:<6}  {:<35}{heads}          {:>9}",
         "kernel", "what", "at most"
     );
     for row in SELECTED {
-        let selections = if row.target.is_some() {
-            &SELECTIONS[..]
-        } else {
-            &SELECTIONS[..1]
-        };
-        let values: Result<Vec<f64>, String> = selections.iter().map(|(_, end)| value(figures, row, end)).collect();
+        let columns = if row.target.is_some() { Selection::EACH.len() } else { 1 };
+        let ends = Selection::EACH.iter().take(columns).map(|of| of.end());
+        let values: Result<Vec<f64>, String> = ends.map(|end| value(figures, row, end)).collect();
         match values {
             Ok(values) => {
                 let cells: String = values

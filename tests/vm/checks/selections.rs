@@ -1,32 +1,27 @@
-//! The cost of calls and of starts for each way to say which processes are measured (`figures::SELECTIONS`), but for `-p`,
+//! The cost of calls and of starts for each way to say which processes are measured ([`Selection`]), but for `-p`,
 //! which `costs.rs` has.
 
 use super::costs::{READS, pread_of_all, pread_of_command, start_of_all, table};
-use crate::figures;
+use crate::figures::Selection;
 use crate::guest::{Check, Guest, all_detached};
 
 pub const CHECKS: &[Check] = &[
-    table("selections: a pread, -T vfs", |guest| match guest.kernel.as_str() {
+    on_each("selections: a pread, -T vfs", |guest| match guest.kernel.as_str() {
         "7" => preads(guest, "vfs lossless", &["-T", "vfs"]),
         _ => preads(guest, "vfs fentry", &["-T", "vfs"]),
-    })
-    .limit(LIMIT),
-    table("selections: a pread, all layers", |guest| {
+    }),
+    on_each("selections: a pread, all layers", |guest| {
         preads(guest, "all layers", &[])
-    })
-    .limit(LIMIT),
-    table("selections: a pread, all layers, --by process", |guest| {
+    }),
+    on_each("selections: a pread, all layers, --by process", |guest| {
         preads(guest, "all layers by process", &["--by", "process"])
-    })
-    .limit(LIMIT),
-    table("selections: a pread, all layers, --by file", |guest| {
+    }),
+    on_each("selections: a pread, all layers, --by file", |guest| {
         preads(guest, "all layers by file", &["--by", "file"])
-    })
-    .limit(LIMIT),
-    table("selections: a pread, all layers, --slower", |guest| {
+    }),
+    on_each("selections: a pread, all layers, --slower", |guest| {
         preads(guest, "all layers slower", &["--slower", "1s"])
-    })
-    .limit(LIMIT),
+    }),
     on_6_1("selections: the start, -T syscall", |guest| {
         starts(guest, "start syscall", &["-T", "syscall"])
     }),
@@ -59,53 +54,38 @@ pub const CHECKS: &[Check] = &[
 /// In seconds: three runs each, of which each attaches to all functions one by one.
 const LIMIT: u64 = 1_800;
 
+/// Measured for the table, on each kernel of it.
+const fn on_each(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
+    table(name, run).limit(LIMIT)
+}
+
 const fn on_6_1(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
-    table(name, run)
-        .when(|guest| guest.table && guest.kernel == "6.1")
-        .limit(LIMIT)
+    on_each(name, run).when(|guest| guest.table && guest.kernel == "6.1")
 }
 
 const fn on_7(name: &'static str, run: fn(&Guest) -> Result<(), String>) -> Check {
-    table(name, run)
-        .when(|guest| guest.table && guest.kernel == "7")
-        .limit(LIMIT)
+    on_each(name, run).when(|guest| guest.table && guest.kernel == "7")
 }
 
 fn preads(guest: &Guest, figure: &str, arguments: &[&str]) -> Result<(), String> {
-    for_each(figure, arguments, |figure, words, is_command| {
-        if is_command {
-            pread_of_command(guest, figure, words)
-        } else {
-            pread_of_all(guest, figure, words)
-        }
+    for_each(figure, |figure, selection, own| match selection {
+        Selection::Command => pread_of_command(guest, figure, arguments),
+        _ => pread_of_all(guest, figure, &[arguments, &selection.words(own, &[])].concat()),
     })
 }
 
 fn starts(guest: &Guest, figure: &str, arguments: &[&str]) -> Result<(), String> {
-    for_each(figure, arguments, |figure, words, is_command| {
-        if is_command {
-            start_of_all(guest, figure, &[words, &["--"], READS].concat())
-        } else {
-            start_of_all(guest, figure, words)
-        }
+    for_each(figure, |figure, selection, own| {
+        start_of_all(guest, figure, &[arguments, &selection.words(own, READS)].concat())
     })
 }
 
-/// Measures each selection but the first: its figure, its words, and whether they want a command behind them.
-fn for_each(
-    figure: &str,
-    arguments: &[&str],
-    measure: impl Fn(&str, &[&str], bool) -> Result<(), String>,
-) -> Result<(), String> {
+/// Measures each selection but the first, by the name of its figure, and the number of this process.
+fn for_each(figure: &str, measure: impl Fn(&str, Selection, &str) -> Result<(), String>) -> Result<(), String> {
     let own = std::process::id().to_string();
-    figures::SELECTIONS[1..].iter().try_for_each(|(head, end)| {
-        let (words, is_command): (&[&str], bool) = match *head {
-            "-- COMMAND" => (&[], true),
-            "-p PID -f" => (&["-p", &own, "-f"], false),
-            _ => (&[], false),
-        };
+    Selection::EACH[1..].iter().try_for_each(|selection| {
         // The last run detaches behind its end, and until then a call costs more without a tool as well.
         all_detached()?;
-        measure(&format!("{figure}{end}"), &[arguments, words].concat(), is_command)
+        measure(&format!("{figure}{}", selection.end()), *selection, &own)
     })
 }

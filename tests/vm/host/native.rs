@@ -2,7 +2,7 @@
 //! tracepoints.
 
 use super::initramfs::in_path;
-use crate::figures::{Figures, HERE, SELECTIONS};
+use crate::figures::{Figures, HERE, Selection};
 use crate::guest::{Running, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -95,15 +95,10 @@ pub fn measure(tool: &Path) -> Result<Figures, String> {
         put(watcher.figure, with.saturating_sub(base));
     }
     for (figure, view) in [("start", &[][..]), ("start syscall", &["-T", "syscall"])] {
-        for (head, end) in SELECTIONS {
-            let selection: &[&str] = match head {
-                "-p PID" => &["-p", &pid],
-                "-- COMMAND" => &["--", "true"],
-                "-p PID -f" => &["-p", &pid, "-f"],
-                _ => &[],
-            };
-            let words = [&["-o", "/dev/null"], view, selection].concat();
-            put(&format!("{figure}{end}"), to_banner(&tool, &words)?.as_millis() as u64);
+        for selection in Selection::EACH {
+            let words = [&["-o", "/dev/null"], view, &selection.words(&pid, &["true"])].concat();
+            let took = to_banner(&tool, &words)?.as_millis() as u64;
+            put(&format!("{figure}{}", selection.end()), took);
         }
     }
     Ok(figures)
