@@ -401,7 +401,7 @@ struct Setup<'a> {
 
 /// Whether a filter selects costs by name, which includes those for the table only.
 fn names_costs(filter: &str) -> bool {
-    ["costs: ", "floors: ", "scaling: "]
+    ["costs: ", "selections: ", "floors: ", "scaling: "]
         .iter()
         .any(|subject| filter.starts_with(subject))
 }
